@@ -422,19 +422,28 @@ fn a_reload_changes_who_may_view_what_and_a_file_with_an_error_changes_nothing()
         folder.write("freshwire.toml", &text).display().to_string()
     };
     let config = write("anna", &["live"]);
+    let both =
+        std::fs::read_to_string(&config).expect("a file") + "[access.users.bert]\npassword = \"sesame\"\n";
+    let config = folder.write("freshwire.toml", &both).display().to_string();
     let server = Server::start(&["--config", &config, &format!("extra={source}")]);
     let view = |user: &str, stream: &str, seconds: &str| {
         let url = server.rtsp(stream).replace("rtsp://", &format!("rtsp://{user}:sesame@"));
         ffmpeg_player(&url, seconds)
     };
     let sees = |user: &str, stream: &str| view(user, stream, "0.5").end().success();
-    let stays = view("anna", "live", "60");
-    wait_until(|| pictures(&stays) > 10, || format!("{}\n{}", stays.log(), server.0.log()));
+    let mut goes = view("anna", "live", "60");
+    let stays = view("bert", "extra", "60");
+    for player in [&goes, &stays] {
+        wait_until(|| pictures(player) > 10, || format!("{}\n{}", player.log(), server.0.log()));
+    }
     assert!(!sees("bert", "live") && !sees("anna", "second"), "{}", server.0.log());
 
     write("bert", &["live", "second"]);
     server.0.signal("HUP");
     server.0.says("reloaded the configuration");
+    // ffmpeg plays for a minute, unless the server says goodbye.
+    goes.end();
+    server.0.says("the right to view this stream was withdrawn");
     for stream in ["live", "second", "extra"] {
         assert!(sees("bert", stream), "{stream};\n{}", server.0.log());
         assert!(!sees("anna", stream), "{stream};\n{}", server.0.log());
@@ -452,7 +461,7 @@ fn a_reload_changes_who_may_view_what_and_a_file_with_an_error_changes_nothing()
     let counted = pictures(&stays);
     wait_until(
         || pictures(&stays) > counted + 10,
-        || format!("a reload ended who was let in before:\n{}\n{}", stays.log(), server.0.log()),
+        || format!("a reload ended a viewer that is still let in:\n{}\n{}", stays.log(), server.0.log()),
     );
 }
 

@@ -24,6 +24,7 @@
 
 mod datagrams;
 mod feedback;
+mod goodbye;
 mod obu;
 mod packets;
 mod rate;
@@ -33,6 +34,7 @@ mod stream;
 
 pub use datagrams::{DEFAULT_MAX_DATAGRAM_BYTES, Datagrams};
 pub use feedback::{Feedback, ReportBlock, read_feedback};
+pub use goodbye::{MAX_REASON_BYTES, goodbye};
 pub use packets::{Packet, Packets, PayloadHeader, PlanError};
 pub use rate::{Cease, Change, RateControl};
 pub use retransmit::{

@@ -6,8 +6,10 @@
 //! that fails too often has to wait.
 
 mod digest;
+mod grant;
 mod link;
 mod names;
+mod password;
 mod rights;
 
 use std::collections::BTreeMap;
@@ -15,16 +17,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use subtle::ConstantTimeEq as _;
-
 pub(crate) use digest::{Algorithm, parameters};
 pub use digest::{REALM, answer};
+pub use grant::Grant;
 pub use link::LinkKey;
 pub use names::Names;
+pub use password::Password;
 pub use rights::{Right, Rights};
 
 use digest::{Authorization, Nonces};
 use link::LinkVerdict;
+use password::same;
 
 use crate::net::{Allowance, Throttle};
 
@@ -59,25 +62,12 @@ pub struct Attempt<'a> {
 /// What to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Let it pass. `user` is who it is, if it had to say so.
-    Granted {
-        /// The user's name.
-        user: Option<String>,
-    },
+    /// Let it pass.
+    Granted(Grant),
     /// Answer 401 with one `WWW-Authenticate` header for each of these values, in this order.
     Challenge(Vec<String>),
     /// Answer 403 with this text.
     Denied(&'static str),
-}
-
-/// A user's password, as the hash of `user:realm:password` in lower-case hexadecimal digits, one for each algorithm.
-/// Debug output hides it.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Password {
-    /// For clients that know SHA-256, and for basic authentication.
-    pub sha256: Option<String>,
-    /// For clients that know MD5 only, as most RTSP players do.
-    pub md5: Option<String>,
 }
 
 /// A user.
@@ -134,27 +124,6 @@ pub(crate) const UNKNOWN_HOST: &str = "the server is not known by this name; cal
 
 const THROTTLED: &str = "too many failed attempts from this address; try again in a minute";
 
-impl Password {
-    /// Keeps the hashes of a password in plain text.
-    pub fn from_plain(user: &str, password: &str) -> Self {
-        let hash = |algorithm: Algorithm| Some(algorithm.hash(&[user, REALM, password]));
-        Self { sha256: hash(Algorithm::Sha256), md5: hash(Algorithm::Md5) }
-    }
-
-    fn hash(&self, algorithm: Algorithm) -> Option<&str> {
-        match algorithm {
-            Algorithm::Sha256 => self.sha256.as_deref(),
-            Algorithm::Md5 => self.md5.as_deref(),
-        }
-    }
-}
-
-impl std::fmt::Debug for Password {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Password(hidden)")
-    }
-}
-
 impl Access {
     /// Begins with these rules.
     pub fn new(rules: Rules) -> Self {
@@ -178,6 +147,24 @@ impl Access {
         self.check_at(attempt, Now { wall, monotonic: Instant::now() })
     }
 
+    /// Whether these rules grant what was granted, by what was proven then.
+    pub fn upholds(&self, grant: &Grant) -> bool {
+        let Grant { right, ref stream, peer, ref host, ref user, ref link } = *grant;
+        let by_user = |(name, password): &(String, Password)| {
+            let known = self.rules.users.get(name);
+            known.is_some_and(|user| user.rights.allow(right, stream) && user.password.is(password))
+        };
+        self.is_open_to(right, stream, peer, host.as_deref())
+            || (link.is_some() && *link == self.rules.link_key)
+            || user.as_ref().is_some_and(by_user)
+    }
+
+    /// Whether it is granted without any proof.
+    fn is_open_to(&self, right: Right, stream: &str, peer: IpAddr, host: Option<&str>) -> bool {
+        let is_local = peer.to_canonical().is_loopback() && self.rules.local.allow(right, stream);
+        (is_local && self.knows_host(host)) || self.rules.anonymous.allow(right, stream)
+    }
+
     /// Whether this name of the server in a request is one of its own. A browser on this machine may have been led
     /// here by the name of a foreign page (DNS rebinding).
     pub fn knows_host(&self, host: Option<&str>) -> bool {
@@ -194,20 +181,27 @@ impl Access {
 
     fn check_at(&self, attempt: &Attempt<'_>, now: Now) -> Verdict {
         let Attempt { right, stream, peer, .. } = *attempt;
-        let local = peer.to_canonical().is_loopback() && self.rules.local.allow(right, stream);
-        let is_known = self.knows_host(attempt.host);
-        if (local && is_known) || self.rules.anonymous.allow(right, stream) {
-            return Verdict::Granted { user: None };
+        let link_key = self.rules.link_key.as_ref();
+        let link =
+            link_key.zip(attempt.query).and_then(|(key, query)| key.check(query, right, stream, now.wall));
+        let granted = |user: Option<(&str, &User)>| {
+            let is_signed = link == Some(LinkVerdict::Valid);
+            Verdict::Granted(Grant {
+                right,
+                stream: stream.to_owned(),
+                peer,
+                host: attempt.host.filter(|_| peer.to_canonical().is_loopback()).map(str::to_owned),
+                user: user.map(|(name, user)| (name.to_owned(), user.password.clone())),
+                link: link_key.filter(|_| is_signed).cloned(),
+            })
+        };
+        if self.is_open_to(right, stream, peer, attempt.host) {
+            return granted(None);
         }
+        let local = peer.to_canonical().is_loopback() && self.rules.local.allow(right, stream);
         if local && self.rules.users.is_empty() && self.rules.link_key.is_none() {
             return Verdict::Denied(UNKNOWN_HOST);
         }
-        let link = self
-            .rules
-            .link_key
-            .as_ref()
-            .zip(attempt.query)
-            .and_then(|(key, query)| key.check(query, right, stream, now.wall));
         if link.is_none() && attempt.authorization.is_none() {
             return self.refuse(attempt, now, false);
         }
@@ -215,7 +209,7 @@ impl Access {
             return Verdict::Denied(THROTTLED);
         }
         match link {
-            Some(LinkVerdict::Valid) => return Verdict::Granted { user: None },
+            Some(LinkVerdict::Valid) => return granted(None),
             Some(LinkVerdict::Expired) => return Verdict::Denied("the link has expired; ask for a new one"),
             Some(LinkVerdict::Forged) => {
                 self.memory.throttle.count(peer, now.monotonic, FAILURES);
@@ -226,9 +220,7 @@ impl Access {
             None => {}
         }
         match self.identify(attempt, now) {
-            Identity::User(name, user) if user.rights.allow(right, stream) => {
-                Verdict::Granted { user: Some(name.to_owned()) }
-            }
+            Identity::User(name, user) if user.rights.allow(right, stream) => granted(Some((name, user))),
             Identity::User(..) => Verdict::Denied(match right {
                 Right::View => "this user may not view this stream",
                 Right::Publish => "this user may not publish this stream",
@@ -306,10 +298,6 @@ enum Identity<'a> {
     /// Nothing that was looked at.
     Unproven,
     Wrong,
-}
-
-fn same(one: &str, other: &str) -> bool {
-    one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
 #[cfg(test)]

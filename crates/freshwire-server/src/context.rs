@@ -31,6 +31,8 @@ pub struct Context {
     pub(crate) groups: Groups,
     access: RwLock<Arc<Access>>,
     origins: RwLock<Arc<Origins>>,
+    /// Changes with the rules of access and the origins.
+    reviews: watch::Sender<()>,
 }
 
 impl Context {
@@ -47,6 +49,7 @@ impl Context {
             groups: Groups::default(),
             access: RwLock::new(Arc::new(access)),
             origins: RwLock::default(),
+            reviews: watch::Sender::new(()),
         }
     }
 
@@ -55,9 +58,10 @@ impl Context {
         Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the rules of access, from the next request on.
+    /// Replaces the rules of access. Connections that they do not grant any more end.
     pub fn set_access(&self, access: Access) {
         *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
+        self.reviews.send_replace(());
     }
 
     /// Whose pages may play: those of this server, and the others in force. A reload replaces them.
@@ -65,9 +69,15 @@ impl Context {
         Arc::clone(&self.origins.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the origins that are trusted besides, from the next request on.
+    /// Replaces the origins that are trusted besides. Connections of pages of other ones end.
     pub fn set_origins(&self, origins: Origins) {
         *self.origins.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(origins);
+        self.reviews.send_replace(());
+    }
+
+    /// Reports when the rules of access or the origins have changed.
+    pub(crate) fn reviews(&self) -> watch::Receiver<()> {
+        self.reviews.subscribe()
     }
 
     /// Allows RTSP over multicast, for as long as the server runs. Counts once.

@@ -40,6 +40,7 @@ mod values;
 
 use std::sync::Arc;
 
+pub(crate) use origin::TrustedSite;
 pub use origin::{OriginError, Origins};
 pub use site::Site;
 

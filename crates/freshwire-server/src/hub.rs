@@ -175,8 +175,8 @@ impl Hub {
         ended
     }
 
-    /// Forgets the streams `removed`, whose viewers and publishers keep them until they leave, and gives those of the
-    /// names `wanted`, in their order, made where they are new. On an error nothing has changed.
+    /// Removes the streams `removed`, which [`Stream::removed`] reports, and gives those of the names `wanted`, in their order, made
+    /// where they are new. On an error nothing has changed.
     ///
     /// # Errors
     ///
@@ -191,6 +191,11 @@ impl Hub {
         after.retain(|name, _| !removed.contains(name));
         let given: Vec<_> =
             wanted.into_iter().map(|name| self.keep(&mut after, name)).collect::<Result<_, _>>()?;
+        for name in removed {
+            if let Some(entry) = streams.get(name) {
+                entry.stream.remove();
+            }
+        }
         *streams = after;
         Ok(given)
     }

@@ -23,6 +23,7 @@ pub mod counter;
 pub mod http;
 pub mod hub;
 pub mod ingest;
+mod lease;
 pub mod log;
 pub mod net;
 pub mod peer;

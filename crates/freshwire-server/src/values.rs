@@ -47,7 +47,7 @@ impl Topics {
         Self { engines, config, topics: Mutex::default() }
     }
 
-    /// Keeps topics of exactly these names. Watchers of others stay until they leave; their publishers over the network are disconnected.
+    /// Keeps topics of exactly these names. [`Topic::removed`] reports the end of the others; the server disconnects those who have them.
     pub fn keep(&self, names: impl IntoIterator<Item = String>) {
         let mut topics = self.lock();
         let mut before = std::mem::take(&mut *topics);

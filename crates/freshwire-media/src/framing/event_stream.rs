@@ -16,6 +16,13 @@ pub const CONTENT_TYPE: &str = "text/event-stream";
 /// interjected.
 pub const KEEP_ALIVE: &[u8] = b":\n\n";
 
+/// Lines for a person, which receivers ignore. They may be interjected.
+pub fn comment(text: &str) -> Vec<u8> {
+    let mut lines: String = text.lines().map(|line| format!(": {line}\n")).collect();
+    lines.push('\n');
+    lines.into_bytes()
+}
+
 /// Text as the record of one event: each line break becomes the beginning of another `data:` line. The receiver gets line
 /// feeds, whichever breaks were in the text.
 pub fn encode(text: &str) -> Cow<'_, str> {

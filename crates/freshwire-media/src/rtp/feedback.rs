@@ -98,10 +98,10 @@ fn nacks(body: &[u8], said: &mut impl FnMut(Feedback)) {
     }
 }
 
-const VERSION: u8 = 2;
+pub(super) const VERSION: u8 = 2;
 const SENDER_REPORT: u8 = 200;
-const RECEIVER_REPORT: u8 = 201;
-const BYE: u8 = 203;
+pub(super) const RECEIVER_REPORT: u8 = 201;
+pub(super) const BYE: u8 = 203;
 const TRANSPORT_FEEDBACK: u8 = 205;
 const GENERIC_NACK: u8 = 1;
 const BLOCK_BYTES: usize = 24;

@@ -56,8 +56,16 @@ fn answer(access: &Access, place: usize, user: &str, password: &str, now: Now) -
     )
 }
 
-fn granted(user: &str) -> Verdict {
-    Verdict::Granted { user: Some(user.to_owned()) }
+/// The user's name, if the request is granted.
+fn granted(verdict: Verdict) -> Option<Option<String>> {
+    match verdict {
+        Verdict::Granted(grant) => Some(grant.user().map(str::to_owned)),
+        _ => None,
+    }
+}
+
+fn to(user: &str) -> Option<Option<String>> {
+    Some(Some(user.to_owned()))
 }
 
 #[test]
@@ -78,7 +86,7 @@ fn each_challenge_can_be_answered() {
     let (access, now) = (Access::new(rules()), now());
     for place in [0, 1] {
         let header = answer(&access, place, "anna", "sesame", now);
-        assert_eq!(access.check_at(&attempt(Right::View, "live", Some(&header)), now), granted("anna"));
+        assert_eq!(granted(access.check_at(&attempt(Right::View, "live", Some(&header)), now)), to("anna"));
     }
 }
 
@@ -90,7 +98,7 @@ fn basic_is_for_encrypted_connections() {
     let Verdict::Challenge(challenges) = access.check_at(&plain, now) else { panic!("no challenge") };
     assert!(challenges.len() == 2 && challenges.iter().all(|challenge| challenge.starts_with("Digest")));
     let encrypted = Attempt { encrypted: true, ..plain };
-    assert_eq!(access.check_at(&encrypted, now), granted("anna"));
+    assert_eq!(granted(access.check_at(&encrypted, now)), to("anna"));
     let Verdict::Challenge(challenges) = access.check_at(&Attempt { authorization: None, ..encrypted }, now)
     else {
         panic!("no challenge");
@@ -122,7 +130,7 @@ fn viewing_and_publishing_are_separate_rights() {
         let header = answer(&access, 0, user, "sesame", now);
         access.check_at(&attempt(right, stream, Some(&header)), now)
     };
-    assert_eq!(check(Right::Publish, "cam1", "cam"), granted("cam"));
+    assert_eq!(granted(check(Right::Publish, "cam1", "cam")), to("cam"));
     assert_eq!(
         check(Right::Publish, "live", "cam"),
         Verdict::Denied("this user may not publish this stream")
@@ -133,7 +141,7 @@ fn viewing_and_publishing_are_separate_rights() {
         Verdict::Denied("this user may not publish this stream")
     );
     let public = access.check_at(&attempt(Right::View, "public", None), now);
-    assert_eq!(public, Verdict::Granted { user: None });
+    assert_eq!(granted(public), Some(None));
     assert!(matches!(access.check_at(&attempt(Right::Publish, "public", None), now), Verdict::Challenge(_)));
 }
 
@@ -151,7 +159,7 @@ fn an_old_nonce_is_stale_and_no_failure() {
         assert!(challenges.iter().all(|challenge| challenge.ends_with(", stale=true")), "{challenges:?}");
     }
     let reloaded = access.with_rules(rules());
-    assert_eq!(reloaded.check_at(&attempt(Right::View, "live", Some(&header)), now), granted("anna"));
+    assert_eq!(granted(reloaded.check_at(&attempt(Right::View, "live", Some(&header)), now)), to("anna"));
     let restarted = Access::new(rules());
     let Verdict::Challenge(challenges) =
         restarted.check_at(&attempt(Right::View, "live", Some(&header)), now)
@@ -173,9 +181,9 @@ fn who_fails_too_often_waits_even_with_the_right_password() {
     assert_eq!(access.check_at(&again, now), Verdict::Denied(THROTTLED));
     assert_eq!(access.with_rules(rules()).check_at(&again, now), Verdict::Denied(THROTTLED));
     let other = Attempt { peer: IpAddr::from([192, 0, 2, 2]), ..again };
-    assert_eq!(access.check_at(&other, now), granted("anna"));
+    assert_eq!(granted(access.check_at(&other, now)), to("anna"));
     let later = Now { monotonic: now.monotonic + MINUTE, ..now };
-    assert_eq!(access.check_at(&again, later), granted("anna"));
+    assert_eq!(granted(access.check_at(&again, later)), to("anna"));
 }
 
 #[test]
@@ -183,7 +191,7 @@ fn a_signed_link_lets_in_until_it_expires() {
     let (access, now) = (Access::new(rules()), now());
     let query = rules().link_key.unwrap().query(Right::View, "live", now.wall + 10);
     let with_link = Attempt { query: Some(&query), ..attempt(Right::View, "live", None) };
-    assert_eq!(access.check_at(&with_link, now), Verdict::Granted { user: None });
+    assert_eq!(granted(access.check_at(&with_link, now)), Some(None));
     let expired = access.check_at(&with_link, Now { wall: now.wall + 10, ..now });
     assert_eq!(expired, Verdict::Denied("the link has expired; ask for a new one"));
     let elsewhere = access.check_at(&Attempt { stream: "live2", ..with_link }, now);
@@ -197,9 +205,9 @@ fn without_users_nobody_is_asked_for_a_password() {
     assert_eq!(closed.check(&outside), Verdict::Denied("viewing is not open to this address"));
     for peer in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
         let local = Attempt { peer: peer.parse().unwrap(), ..outside };
-        assert_eq!(closed.check(&local), Verdict::Granted { user: None });
+        assert_eq!(granted(closed.check(&local)), Some(None));
     }
-    assert_eq!(Access::open().check(&outside), Verdict::Granted { user: None });
+    assert_eq!(granted(Access::open().check(&outside)), Some(None));
 }
 
 #[test]
@@ -214,13 +222,13 @@ fn a_user_may_have_one_hash_only() {
         }
         let access = Access::new(rules);
         let header = answer(&access, place, "anna", "sesame", now);
-        assert_eq!(access.check_at(&attempt(Right::View, "live", Some(&header)), now), granted("anna"));
+        assert_eq!(granted(access.check_at(&attempt(Right::View, "live", Some(&header)), now)), to("anna"));
         let other = answer(&access, 1 - place, "anna", "sesame", now);
         let verdict = access.check_at(&attempt(Right::View, "live", Some(&other)), now);
         assert!(matches!(verdict, Verdict::Challenge(_)));
         let basic =
             Attempt { encrypted: true, ..attempt(Right::View, "live", Some("Basic YW5uYTpzZXNhbWU=")) };
-        assert_eq!(access.check_at(&basic, now), granted("anna"));
+        assert_eq!(granted(access.check_at(&basic, now)), to("anna"));
     }
 }
 
@@ -249,15 +257,97 @@ fn a_page_that_was_led_here_by_its_own_name_has_no_right() {
         "localhost.",
     ];
     for host in own.into_iter().chain(["cam.localhost:1", "Studio.lan:8080"]) {
-        assert_eq!(called(Some(host)), Verdict::Granted { user: None }, "{host}");
+        assert_eq!(granted(called(Some(host))), Some(None), "{host}");
     }
     for host in
         ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "", "a b"]
     {
         assert_eq!(called(Some(host)), Verdict::Denied(UNKNOWN_HOST), "{host}");
     }
-    assert_eq!(called(None), Verdict::Granted { user: None });
+    assert_eq!(granted(called(None)), Some(None));
     let everybody =
         Access::open().check(&Attempt { host: Some("evil.example"), ..attempt(Right::View, "live", None) });
-    assert_eq!(everybody, Verdict::Granted { user: None });
+    assert_eq!(granted(everybody), Some(None));
+}
+
+/// A grant is upheld by what it was proven with, and by nothing else.
+#[test]
+fn a_grant_is_upheld_as_long_as_the_rules_give_it() {
+    let now = now();
+    let access = Access::new(rules());
+    let grant = |attempt: &Attempt<'_>| match access.check_at(attempt, now) {
+        Verdict::Granted(grant) => grant,
+        other => panic!("{other:?}"),
+    };
+    let header = answer(&access, 0, "anna", "sesame", now);
+    let by_user = grant(&attempt(Right::View, "live", Some(&header)));
+    let open = grant(&attempt(Right::View, "public", None));
+    let query = rules().link_key.unwrap().query(Right::View, "live", now.wall + 1);
+    let by_link = grant(&Attempt { query: Some(&query), ..attempt(Right::View, "live", None) });
+    // What each change of the rules withdraws: from the user, from everybody, from the link.
+    type Change = fn(&mut Rules);
+    let changes: [(&str, Change, [bool; 3]); 12] = [
+        ("nothing", |_| {}, [true, true, true]),
+        ("the user is removed", |rules| drop(rules.users.remove("anna")), [false, true, true]),
+        ("another user is removed", |rules| drop(rules.users.remove("cam")), [true, true, true]),
+        (
+            "another password",
+            |rules| rules.users.get_mut("anna").unwrap().password = Password::from_plain("anna", "open"),
+            [false, true, true],
+        ),
+        (
+            "the same password, as one hash",
+            |rules| rules.users.get_mut("anna").unwrap().password.md5 = None,
+            [true, true, true],
+        ),
+        (
+            "fewer streams",
+            |rules| rules.users.get_mut("anna").unwrap().rights = rights(&["other"], &["*"]),
+            [false, true, true],
+        ),
+        (
+            "fewer streams, but this one",
+            |rules| rules.users.get_mut("anna").unwrap().rights = rights(&["li*"], &[]),
+            [true, true, true],
+        ),
+        ("nothing is open", |rules| rules.anonymous = Rights::default(), [true, false, true]),
+        ("everything is open", |rules| rules.anonymous = Rights::all(), [true, true, true]),
+        ("another secret", |rules| rules.link_key = Some(LinkKey::new("a new secret")), [true, true, false]),
+        ("no secret", |rules| rules.link_key = None, [true, true, false]),
+        (
+            "another secret, and everything is open",
+            |rules| (rules.link_key, rules.anonymous) = (None, Rights::all()),
+            [true, true, true],
+        ),
+    ];
+    for (name, change, expected) in changes {
+        let mut changed = rules();
+        change(&mut changed);
+        let access = access.with_rules(changed);
+        assert_eq!([&by_user, &open, &by_link].map(|grant| access.upholds(grant)), expected, "{name}");
+    }
+    // A link in the address counts although everybody may view.
+    let signed = rules().link_key.unwrap().query(Right::View, "public", now.wall + 1);
+    let both = grant(&Attempt { query: Some(&signed), ..attempt(Right::View, "public", None) });
+    let closed = access.with_rules(Rules { anonymous: Rights::default(), ..rules() });
+    assert!(closed.upholds(&both) && !closed.upholds(&open));
+}
+
+/// Programs on this machine, by a name of the server that a reload takes away.
+#[test]
+fn a_local_grant_lasts_as_long_as_the_servers_name() {
+    let local = |hosts: &[&str]| Rules {
+        local: Rights::all(),
+        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        ..Rules::default()
+    };
+    let access = Access::new(local(&["studio.lan"]));
+    let here =
+        |host| Attempt { peer: IpAddr::from([127, 0, 0, 1]), host, ..attempt(Right::View, "live", None) };
+    for (host, without) in [(Some("studio.lan:8080"), false), (Some("localhost:8080"), true), (None, true)] {
+        let Verdict::Granted(grant) = access.check(&here(host)) else { panic!("{host:?}") };
+        assert!(access.upholds(&grant), "{host:?}");
+        assert_eq!(access.with_rules(local(&[])).upholds(&grant), without, "{host:?}");
+        assert!(!access.with_rules(Rules::default()).upholds(&grant), "{host:?}");
+    }
 }

@@ -204,7 +204,7 @@ fn who_may_do_what_follows_from_the_credentials() {
             peer: peer.parse().unwrap(),
             host: None,
         };
-        access.check(&attempt) == Verdict::Granted { user: None }
+        matches!(access.check(&attempt), Verdict::Granted(grant) if grant.user().is_none())
     };
     let (here, there) = ("127.0.0.1", "192.0.2.1");
     let cases = [("", [true, true, false, false]), ("open = true", [true, true, true, false])];

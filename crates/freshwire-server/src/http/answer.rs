@@ -13,6 +13,7 @@ use super::values;
 use crate::access::{Right, Verdict};
 use crate::context::Context;
 use crate::hub::{RenditionsAsked, Stream, ViewRequest};
+use crate::lease::Lease;
 
 /// How long a player waits for a source that has not said what it has.
 const TRACKS_PATIENCE: Duration = Duration::from_secs(5);
@@ -58,13 +59,13 @@ where
         Route::Values(_, Exchange::Push) => Right::Publish,
         _ => Right::View,
     };
-    let user = match check(context, asker, request, right, name) {
-        Verdict::Granted { user } => user,
+    let grant = match check(context, asker, request, right, name) {
+        Verdict::Granted(grant) => grant,
         Verdict::Challenge(challenges) => return reply::challenge(&challenges).into(),
         Verdict::Denied(why) => return reply::text(StatusCode::FORBIDDEN, why).into(),
     };
     if let Route::Values(_, exchange) = route {
-        return match values::exchange(context, asker, request, name, exchange) {
+        return match values::exchange(context, asker, request, grant, exchange) {
             Ok(order) => Outcome::Exchange(Box::new(order)),
             Err(reply) => Outcome::Reply(reply),
         };
@@ -78,9 +79,13 @@ where
         Ok(renditions) => renditions.unwrap_or(RenditionsAsked::All),
         Err(error) => return reply::text(StatusCode::BAD_REQUEST, &error.to_string()).into(),
     };
+    let mut site = None;
     let (carriage, head) = match route {
         Route::Socket(_) => match socket::accept(request, &context.origins()) {
-            Ok(head) => (Carriage::socket(&stream), head),
+            Ok(head) => {
+                site = context.origins().trusted(request.headers());
+                (Carriage::socket(&stream), head)
+            }
             Err(refusal) => return (*refusal).into(),
         },
         Route::Body(_, container) => match body(container, &stream).await {
@@ -90,7 +95,8 @@ where
         },
         _ => return page::player(name).into(),
     };
-    Outcome::Order(Box::new(Order { stream, carriage, head, peer: asker.peer, user, latency, renditions }))
+    let lease = Lease::new(grant, site, stream.removed(), context);
+    Outcome::Order(Box::new(Order { stream, carriage, head, peer: asker.peer, lease, latency, renditions }))
 }
 
 /// The stream in this form, once it is known what it consists of.

@@ -10,6 +10,10 @@ use super::asker::text_of;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origins(BTreeSet<Origin>);
 
+/// A site that was trusted when one of its pages asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TrustedSite(Origin);
+
 /// The text is no origin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -49,6 +53,17 @@ impl Origins {
     /// The hosts of these sites, in small letters.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|origin| origin.host.as_str())
+    }
+
+    /// The site of a page that may play only because it is trusted; `None` for programs and for the server's own pages.
+    pub(super) fn trusted(&self, headers: &HeaderMap) -> Option<TrustedSite> {
+        let origin = Origin::parse(headers.get(header::ORIGIN)?.to_str().ok()?)?;
+        (self.0.contains(&origin) && !is_own(&origin, headers)).then_some(TrustedSite(origin))
+    }
+
+    /// Whether this site is trusted.
+    pub(crate) fn trust_still(&self, site: &TrustedSite) -> bool {
+        self.0.contains(&site.0)
     }
 
     /// Whether the page that asks may play. Programs that are no browsers say no origin.

@@ -14,6 +14,7 @@ use super::shutdown::stopped;
 use super::statistics::{self, Question};
 use crate::context::Context;
 use crate::hub::{Stream, Viewer};
+use crate::lease::{Lease, Withdrawal};
 use crate::net::Reader;
 
 /// How often a viewer hears how it is served.
@@ -90,8 +91,14 @@ pub(super) trait Served {
 /// It is not served any more.
 pub(super) struct Ended;
 
-/// Reads what the client says, answers it, and reports how it is served, until one of them has enough.
-pub(super) async fn attend<S: Served>(mut reader: Reader, early: &[u8], mut served: S, context: &Context) {
+/// Reads what the client says, answers it, and reports how it is served, until one of them has enough or what was granted is withdrawn.
+pub(super) async fn attend<S: Served>(
+    mut reader: Reader,
+    early: &[u8],
+    mut served: S,
+    mut lease: Lease,
+    context: &Context,
+) {
     let mut frames = websocket::Reader::new(Role::Server, MAX_MESSAGE_BYTES);
     let mut shutdown = context.shutdown.clone();
     let mut reports = tokio::time::interval(REPORT_EVERY);
@@ -137,6 +144,7 @@ pub(super) async fn attend<S: Served>(mut reader: Reader, early: &[u8], mut serv
                 }
             }
             never = served.attend() => match never {},
+            why = lease.withdrawn(context) => return served.finish(withdrawn(why)),
             _ = stopped(&mut shutdown) => return served.finish(farewell(AWAY, "the server stops")),
         }
     }
@@ -154,6 +162,12 @@ pub(super) fn farewell(code: u16, reason: &str) -> Vec<u8> {
     let mut frame = Vec::new();
     websocket::close(code, reason, &mut frame);
     frame
+}
+
+/// The close frame for a client that has lost what it was granted.
+pub(super) fn withdrawn(why: Withdrawal) -> Vec<u8> {
+    let code = if why == Withdrawal::Removed { AWAY } else { POLICY };
+    farewell(code, &why.to_string())
 }
 
 /// A viewer of pictures.

@@ -15,6 +15,7 @@ use super::shutdown::stopped;
 use super::socket;
 use crate::context::Context;
 use crate::hub::{RenditionsAsked, Stream, ViewRequest};
+use crate::lease::{Lease, Withdrawal};
 use crate::net::{Conn, Reader};
 
 /// How often to see whether a viewer has ended.
@@ -30,8 +31,8 @@ pub(super) struct Order {
     pub(super) head: Vec<u8>,
     /// For whom.
     pub(super) peer: SocketAddr,
-    /// Who that is, if it had to say so.
-    pub(super) user: Option<String>,
+    /// For as long as it is granted.
+    pub(super) lease: Lease,
     /// How old its units may be when they arrive, if it says.
     pub(super) latency: Option<Duration>,
     /// Which renditions it may get.
@@ -107,7 +108,7 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
         seal: parts.seal,
         protocol: order.carriage.protocol,
         peer: order.peer,
-        user: order.user,
+        user: order.lease.user().map(str::to_owned),
         only: order.carriage.only,
         latency: order.latency,
         join_age: None,
@@ -118,9 +119,10 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
     })?;
     if order.carriage.is_socket {
         let viewing = socket::Viewing::new(&order.stream, viewer);
-        socket::attend(parts.reader, &early, viewing, context).await;
-    } else {
-        wait(parts.reader, context, || viewer.ended().is_some()).await;
+        socket::attend(parts.reader, &early, viewing, order.lease, context).await;
+    } else if let Some(why) = wait(parts.reader, order.lease, context, || viewer.ended().is_some()).await {
+        // The body has no place for a reason.
+        tracing::info!(peer = %order.peer, stream = order.stream.name(), %why, "no longer views");
     }
     Ok(())
 }
@@ -137,8 +139,14 @@ pub(super) fn refuse(socket: Option<TcpStream>, why: &dyn Display) {
     }
 }
 
-/// Waits until the client closes, the engine has given up, or the server stops. `ended` is asked once a second.
-pub(super) async fn wait(mut reader: Reader, context: &Context, mut ended: impl FnMut() -> bool) {
+/// Waits until the client closes, the engine has given up, or the server stops or withdraws what was granted, with the reason. `ended` is
+/// asked once a second.
+pub(super) async fn wait(
+    mut reader: Reader,
+    mut lease: Lease,
+    context: &Context,
+    mut ended: impl FnMut() -> bool,
+) -> Option<Withdrawal> {
     let mut shutdown = context.shutdown.clone();
     let mut look = tokio::time::interval(LOOK);
     let mut ignored = [0; 256];
@@ -151,15 +159,16 @@ pub(super) async fn wait(mut reader: Reader, context: &Context, mut ended: impl 
                     half_closed = true;
                     reader.probe();
                 }
-                Err(_) => return,
+                Err(_) => return None,
                 Ok(_) => {}
             },
             _ = look.tick() => {
                 if ended() {
-                    return;
+                    return None;
                 }
             }
-            _ = stopped(&mut shutdown) => return,
+            why = lease.withdrawn(context) => return Some(why),
+            _ = stopped(&mut shutdown) => return None,
         }
     }
 }

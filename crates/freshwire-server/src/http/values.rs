@@ -25,7 +25,9 @@ use super::socket::{self, Ended, Served};
 use super::statistics::{self, Question};
 use super::takeover::{refuse, wait};
 use super::{page, socket::accept};
+use crate::access::Grant;
 use crate::context::Context;
+use crate::lease::Lease;
 use crate::net::Conn;
 use crate::values::{Topic, ValueError, WatchRequest, Watcher};
 
@@ -46,6 +48,8 @@ pub(super) struct Order {
     head: Vec<u8>,
     peer: SocketAddr,
     asked: Asked,
+    /// For as long as it is granted.
+    lease: Lease,
 }
 
 /// What a watcher asks for in the query of its address.
@@ -112,10 +116,10 @@ pub(super) fn exchange<B>(
     context: &Context,
     asker: &Asker,
     request: &Request<B>,
-    name: &str,
+    grant: Grant,
     exchange: Exchange,
 ) -> Result<Order, Box<Reply>> {
-    let Some(topic) = context.topics.find(name) else {
+    let Some(topic) = context.topics.find(grant.stream()) else {
         return Err(reply::text(StatusCode::NOT_FOUND, NO_TOPIC).into());
     };
     let asked = match Asked::read(request.uri().query()) {
@@ -123,7 +127,7 @@ pub(super) fn exchange<B>(
         Err(why) => return Err(reply::text(StatusCode::BAD_REQUEST, &why).into()),
     };
     let head = match exchange {
-        Exchange::Page => return Err(page::watch(name).into()),
+        Exchange::Page => return Err(page::watch(grant.stream()).into()),
         Exchange::Messages | Exchange::Push => accept(request, &context.origins())?,
         Exchange::Events if request.method() == Method::HEAD => {
             return Err(reply::of(StatusCode::OK, event_stream::CONTENT_TYPE, "").into());
@@ -133,7 +137,9 @@ pub(super) fn exchange<B>(
             None => return Err(reply::text(StatusCode::FORBIDDEN, FOREIGN).into()),
         },
     };
-    Ok(Order { topic, exchange, head, peer: asker.peer, asked })
+    let site = context.origins().trusted(request.headers());
+    let lease = Lease::new(grant, site, topic.removed(), context);
+    Ok(Order { topic, exchange, head, peer: asker.peer, asked, lease })
 }
 
 /// The head of an answer of events; `None` for a page of an origin that is not trusted.
@@ -154,7 +160,7 @@ fn events_head(headers: &HeaderMap, origins: &Origins) -> Option<Vec<u8>> {
 /// Serves the exchange until one of them has enough. `early` was read already.
 pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Context) -> io::Result<()> {
     if order.exchange == Exchange::Push {
-        return publisher::run(conn, &early, &order.topic, &order.head, context).await;
+        return publisher::run(conn, &early, &order.topic, &order.head, order.lease, context).await;
     }
     let parts = conn.into_parts()?;
     let refusal: Option<TcpStream> = if parts.seal.is_none() { parts.socket.try_clone().ok() } else { None };
@@ -177,7 +183,7 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
     })?;
     if is_socket {
         let watching = Watching { watcher, reports: order.asked.reports, acked: 0 };
-        socket::attend(parts.reader, &early, watching, context).await;
+        socket::attend(parts.reader, &early, watching, order.lease, context).await;
     } else {
         let mut spoken = Instant::now();
         let ended = || {
@@ -187,9 +193,12 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
             }
             watcher.snapshot().is_none() || watcher.ended().is_some()
         };
-        tokio::select! {
-            () = wait(parts.reader, context, ended) => {}
+        let why = tokio::select! {
+            why = wait(parts.reader, order.lease, context, ended) => why,
             never = watcher.offer_missed() => match never {},
+        };
+        if let Some(why) = why {
+            watcher.finish_with(event_stream::comment(&why.to_string()));
         }
     }
     Ok(())
@@ -238,7 +247,7 @@ fn status(error: &ValueError) -> StatusCode {
     match error {
         ValueError::TooManyKeys(_) => StatusCode::INSUFFICIENT_STORAGE,
         ValueError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        ValueError::NoKey(_) => StatusCode::NOT_FOUND,
+        ValueError::NoKey(_) | ValueError::Removed => StatusCode::NOT_FOUND,
         ValueError::NotText => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ValueError::Line { error, .. } => status(error),
         ValueError::TooManyPublishers(_) | ValueError::TooManyWatchers(_) | ValueError::Io(_) => {

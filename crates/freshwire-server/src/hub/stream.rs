@@ -58,6 +58,7 @@ pub struct Stream {
     catalog: Arc<Catalog>,
     tracks: watch::Sender<Option<Arc<Tracks>>>,
     counters: Counters,
+    is_removed: watch::Sender<bool>,
     state: Mutex<State>,
 }
 
@@ -142,6 +143,7 @@ impl Stream {
             catalog: Arc::new(Catalog::new(CATALOG_UNITS)),
             tracks: watch::Sender::new(None),
             counters: Counters::default(),
+            is_removed: watch::Sender::new(false),
             state: Mutex::new(state),
         })
     }
@@ -149,6 +151,15 @@ impl Stream {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(super) fn remove(&self) {
+        self.is_removed.send_replace(true);
+    }
+
+    /// Becomes `true` once no newcomer finds the stream. A stream of the same name is another one.
+    pub fn removed(&self) -> watch::Receiver<bool> {
+        self.is_removed.subscribe()
     }
 
     /// What the framing of one viewer looks units up in.
@@ -685,6 +696,11 @@ impl Publisher {
     /// The stream's name.
     pub fn stream_name(&self) -> &str {
         self.stream.name()
+    }
+
+    /// The stream that it feeds.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
     }
 
     /// Says what the stream consists of, before the first unit and whenever it changes.

@@ -17,8 +17,9 @@ use super::target::Target;
 use super::transport;
 use super::view::{self, Ends, ViewSession, Watching, keep_alive, session_header};
 use super::viewing::Viewing;
-use crate::access::{Attempt, Right, Verdict};
+use crate::access::{Attempt, Grant, Right, Verdict};
 use crate::context::Context;
+use crate::lease::{Lease, Withdrawal};
 use crate::net::{Conn, canonical};
 
 /// Serves a connection. The conversation before PLAY, with the connection itself, is on the heap, so that a viewer's task is small.
@@ -48,6 +49,7 @@ async fn converse(conn: Conn, context: Arc<Context>) -> Option<Box<Viewing>> {
         ends,
         state: State::Open,
         granted: Vec::new(),
+        lease: None,
         described: None,
         failures: 0,
         requests: 0,
@@ -59,7 +61,8 @@ async fn converse(conn: Conn, context: Arc<Context>) -> Option<Box<Viewing>> {
     match conversation.run(&mut link).await {
         Ok(preface) => {
             let State::View(session) = conversation.state else { return None };
-            let viewing = Viewing::begin(link, session, preface);
+            let lease = conversation.lease?;
+            let viewing = Viewing::begin(link, session, lease, preface);
             viewing.inspect_err(|error| tracing::warn!(%error, "cannot serve a viewer")).ok()
         }
         Err(end) => {
@@ -76,6 +79,8 @@ enum End {
     Link(#[from] LinkError),
     #[error("{0}")]
     Reason(String),
+    #[error(transparent)]
+    Withdrawn(#[from] Withdrawal),
     #[error("the server stops")]
     Shutdown,
 }
@@ -100,7 +105,9 @@ struct Conversation {
     ends: Ends,
     state: State,
     /// What was granted on this connection, and to whom: players leave out a link's signature in later requests.
-    granted: Vec<(Right, String, Option<String>)>,
+    granted: Vec<Grant>,
+    /// That of the session.
+    lease: Option<Lease>,
     /// The stream that was described last, and the latency that was asked for: players leave the query out as well.
     described: Option<(String, Option<Duration>)>,
     failures: u32,
@@ -124,6 +131,7 @@ enum Event {
     Message(Result<Message, LinkError>),
     Publish(publish::Event),
     Tick,
+    Withdrawn(Withdrawal),
     Shutdown,
 }
 
@@ -137,6 +145,7 @@ impl Conversation {
                 message = link.next() => Event::Message(message),
                 event = self.state.event() => Event::Publish(event),
                 _ = tick.tick() => Event::Tick,
+                why = withdrawn(&mut self.lease, &self.context) => Event::Withdrawn(why),
                 _ = shutdown.wait_for(|stopped| *stopped) => Event::Shutdown,
             };
             match event {
@@ -168,6 +177,12 @@ impl Conversation {
                         // Nothing here is urgent, and each wake-up of a thousand viewers costs.
                         tick.reset_after(VIEWING_TICK);
                     }
+                }
+                Event::Withdrawn(why) => {
+                    if let State::Viewing(_, watching) = &self.state {
+                        watching.say_goodbye(why);
+                    }
+                    return Err(why.into());
                 }
                 Event::Shutdown => return Err(End::Shutdown),
             }
@@ -243,20 +258,16 @@ impl Conversation {
         Outcome::Reply(result.unwrap_or_else(|refusal| refusal))
     }
 
-    /// Whether the client may do this; asked once for each stream and connection. Gives who it is.
-    fn authorize(
-        &mut self,
-        right: Right,
-        request: &Request,
-        target: &Target,
-    ) -> Result<Option<String>, Reply> {
-        let known =
-            self.granted.iter().find(|(known, stream, _)| *known == right && *stream == target.stream);
-        if let Some((_, _, user)) = known {
-            return Ok(user.clone());
+    /// Whether the client may do this; asked once for each stream and connection, and again when the rules take it away.
+    fn authorize(&mut self, right: Right, request: &Request, target: &Target) -> Result<Grant, Reply> {
+        let access = self.context.access();
+        self.granted.retain(|grant| access.upholds(grant));
+        let is_it = |grant: &&Grant| grant.right() == right && grant.stream() == target.stream;
+        if let Some(grant) = self.granted.iter().find(is_it) {
+            return Ok(grant.clone());
         }
         let authorization = request.header(&AUTHORIZATION);
-        let verdict = self.context.access().check(&Attempt {
+        let verdict = access.check(&Attempt {
             right,
             stream: &target.stream,
             method: request.method_name(),
@@ -268,11 +279,11 @@ impl Conversation {
             host: None,
         });
         match verdict {
-            Verdict::Granted { user } => {
+            Verdict::Granted(grant) => {
                 if self.granted.len() < MOST_GRANTS {
-                    self.granted.push((right, target.stream.clone(), user.clone()));
+                    self.granted.push(grant.clone());
                 }
-                Ok(user)
+                Ok(grant)
             }
             Verdict::Challenge(values) => {
                 if authorization.is_some() {
@@ -328,14 +339,16 @@ impl Conversation {
             }
             State::Open => {}
         }
-        let user = self.authorize(Right::View, request, target)?;
+        let grant = self.authorize(Right::View, request, target)?;
         let stream = self.context.hub.find(&target.stream).ok_or_else(|| unknown(target))?;
         let described = self.described.as_ref().filter(|(name, _)| *name == target.stream);
         let latency = described.and_then(|(_, latency)| *latency);
-        let mut session = ViewSession::new(stream, user, latency).map_err(unavailable)?;
+        let mut session =
+            ViewSession::new(stream, grant.user().map(str::to_owned), latency).map_err(unavailable)?;
         let groups = &self.context.groups;
         let reply = session.setup(target, offers, &self.ends, groups).map_err(unavailable)?;
         if session.is_ready() {
+            self.lease = Some(Lease::new(grant, None, session.stream.removed(), &self.context));
             self.state = State::View(session);
         }
         Ok(reply)
@@ -382,7 +395,7 @@ impl Conversation {
         if !matches!(self.state, State::Open) {
             return Err(wrong_state("the connection has a session"));
         }
-        self.authorize(Right::Publish, request, target)?;
+        let grant = self.authorize(Right::Publish, request, target)?;
         let origin = format!("rtsp publisher {}", self.ends.peer);
         let rendition = target.rendition.as_deref();
         let name = (target.stream.as_str(), rendition);
@@ -390,6 +403,7 @@ impl Conversation {
             .map_err(|error| error.reply())?;
         let reply = Reply::ok().header("Session", session_header(&session.id));
         tracing::info!(stream = target.stream, rendition, "publishes");
+        self.lease = Some(Lease::new(grant, None, session.removed(), &self.context));
         self.state = State::Publish(Box::new(session));
         Ok(reply)
     }
@@ -416,6 +430,7 @@ impl Conversation {
         match std::mem::replace(&mut self.state, State::Open) {
             State::Open => Reply::refuse(454, "Session Not Found"),
             state => {
+                self.lease = None;
                 state.log_end("TEARDOWN");
                 Reply::ok()
             }
@@ -516,6 +531,14 @@ impl State {
                 tracing::info!(reason, lost, unusable, malformed, "no longer publishes");
             }
         }
+    }
+}
+
+/// Waits until the session loses what it was granted.
+async fn withdrawn(lease: &mut Option<Lease>, context: &Context) -> Withdrawal {
+    match lease {
+        Some(lease) => lease.withdrawn(context).await,
+        None => std::future::pending().await,
     }
 }
 

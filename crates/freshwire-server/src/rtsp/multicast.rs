@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use freshwire_media::rtp::Identity;
 use freshwire_media::unit::Kind;
 
+use super::rtp_path::Farewell;
 use super::transport::Profile;
-use crate::hub::Viewer;
+use crate::hub::{Stream, Viewer};
 
 /// Where multicast packets go. Multicast has no rate that follows its members: the network has to carry the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +73,10 @@ pub(crate) struct Group {
     config: MulticastConfig,
     video: Identity,
     audio: Identity,
-    viewer: OnceLock<Viewer>,
+    /// The members of a stream that comes later with the same name have another group.
+    stream: Weak<Stream>,
+    viewer: OnceLock<(Viewer, Farewell)>,
+    has_ended: AtomicBool,
 }
 
 impl std::fmt::Debug for Group {
@@ -89,20 +94,25 @@ impl Groups {
     /// The group of this stream, which is new if nobody has it. `None` if multicast is off, or no address is left.
     pub(crate) fn of(
         &self,
-        stream: &str,
+        stream: &Arc<Stream>,
         identities: impl FnOnce() -> io::Result<[Identity; 2]>,
     ) -> Option<Arc<Group>> {
         let &config = self.config.get()?;
         let mut open = lock(&self.open);
         open.retain(|_, group| group.strong_count() > 0);
-        if let Some(group) = open.get(stream).and_then(Weak::upgrade) {
+        let of = Arc::downgrade(stream);
+        let same = open.get(stream.name()).and_then(Weak::upgrade);
+        if let Some(group) = same.filter(|group| group.stream.ptr_eq(&of)) {
             return Some(group);
         }
+        // That of a stream which was removed gives up its address: its members are leaving.
+        open.remove(stream.name());
         let taken: Vec<_> = open.values().filter_map(|group| Some(group.upgrade()?.address)).collect();
         let address = config.range.addresses().find(|address| !taken.contains(address))?;
         let [video, audio] = identities().ok()?;
-        let group = Arc::new(Group { address, config, video, audio, viewer: OnceLock::new() });
-        open.insert(stream.to_owned(), Arc::downgrade(&group));
+        let (viewer, has_ended) = (OnceLock::new(), AtomicBool::new(false));
+        let group = Arc::new(Group { address, config, video, audio, stream: of, viewer, has_ended });
+        open.insert(stream.name().to_owned(), Arc::downgrade(&group));
         Some(group)
     }
 }
@@ -147,7 +157,7 @@ impl Group {
     }
 
     /// Begins to send, if nobody has before.
-    pub(crate) fn begin<E>(&self, view: impl FnOnce() -> Result<Viewer, E>) -> Result<(), E> {
+    pub(crate) fn begin<E>(&self, view: impl FnOnce() -> Result<(Viewer, Farewell), E>) -> Result<(), E> {
         // Two that begin at once make two viewers for a moment; the second is dropped.
         if self.viewer.get().is_none() {
             let _ = self.viewer.set(view()?);
@@ -157,7 +167,17 @@ impl Group {
 
     /// The viewer that stands for all members.
     pub(crate) fn viewer(&self) -> Option<&Viewer> {
-        self.viewer.get()
+        self.viewer.get().map(|(viewer, _)| viewer)
+    }
+
+    /// Says to all members why they get no more, once.
+    pub(super) fn say_goodbye(&self, reason: &str) {
+        if let Some((viewer, farewell)) = self.viewer.get()
+            && !self.has_ended.swap(true, Ordering::Relaxed)
+        {
+            viewer.pause();
+            farewell.say(reason);
+        }
     }
 }
 
@@ -185,7 +205,8 @@ mod tests {
     fn each_stream_has_an_address_while_somebody_has_the_group() {
         let groups = Groups::default();
         let identity = Identity { ssrc: 1, seq: 2, timestamp_offset: 3 };
-        let of = |name: &str| groups.of(name, || Ok([identity; 2]));
+        let hub = crate::hub::Hub::new(crate::hub::HubConfig::default()).unwrap();
+        let of = |name: &str| groups.of(&hub.stream(name).unwrap(), || Ok([identity; 2]));
         assert!(of("cam").is_none(), "it is off");
         let range = "239.192.0.0/31".parse().unwrap();
         groups.configure(MulticastConfig { range, port: 5004, ttl: 1 });
@@ -195,5 +216,9 @@ mod tests {
         assert!(of("hall").is_none(), "no address is left");
         drop(first);
         assert_eq!(of("hall").unwrap().address(Kind::Audio).to_string(), "239.192.0.0:5006");
+        // A stream of the same name is another one, and gets the address although somebody has not left yet.
+        hub.exchange(&["door".to_owned()], &[]).unwrap();
+        let again = of("door").unwrap();
+        assert!(!Arc::ptr_eq(&again, &second) && again.address == second.address);
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use freshwire_media::sdp::{self, Media};
 use freshwire_units::Rate;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::channel::Channel;
 use super::methods::{random, session_id};
@@ -160,6 +160,11 @@ impl PublishSession {
         };
         let transport = format!("{transport};mode=record");
         Ok(Reply::ok().header("Transport", transport).header("Session", session_header(&self.id)))
+    }
+
+    /// Reports the end of the stream that it feeds.
+    pub(super) fn removed(&self) -> watch::Receiver<bool> {
+        self.publisher.stream().removed()
     }
 
     /// Answers RECORD.

@@ -19,7 +19,7 @@ use freshwire_io::udp::{Group, Interface, MAX_DATAGRAM_BYTES, Outgoing, Sent};
 use freshwire_media::framing::interleaved::FRAME_HEADER_BYTES;
 use freshwire_media::rtp::{
     Cease, Change, Feedback, HEADER_BYTES, PictureInfo, RateControl, ReportBlock, Retransmitter, RoundTrip,
-    SentLog, read_feedback,
+    SentLog, goodbye, read_feedback,
 };
 use tokio::task::JoinSet;
 
@@ -60,11 +60,14 @@ impl TrackPorts {
 pub(super) struct RtpPath(Arc<Mutex<Inner>>);
 
 /// Reads what the viewer says, until it is dropped.
-#[derive(Debug)]
 pub(super) struct Listener {
+    farewell: Farewell,
     heard: Arc<AtomicBool>,
     _tasks: JoinSet<()>,
 }
+
+/// Says goodbye on the ports of a path.
+pub(crate) struct Farewell(Arc<Mutex<Inner>>);
 
 struct Inner {
     /// By half their channel's number.
@@ -130,8 +133,8 @@ pub(super) struct PathTrack {
 
 impl RtpPath {
     /// The path to a multicast group, of routers that are `ttl` away at most. Nobody's reports set its rate.
-    pub(super) fn open_group(tracks: [Option<PathTrack>; 2], ttl: u8) -> io::Result<Self> {
-        let (path, _) = Self::open(tracks, None)?;
+    pub(super) fn open_group(tracks: [Option<PathTrack>; 2], ttl: u8) -> io::Result<(Self, Farewell)> {
+        let (path, Listener { farewell, .. }) = Self::open(tracks, None)?;
         let mut inner = path.lock();
         inner.is_group = true;
         for track in inner.tracks.iter().flatten() {
@@ -144,7 +147,7 @@ impl RtpPath {
             clone.set_multicast(Group { address: track.rtcp_to.ip(), interface }, ttl, true)?;
         }
         drop(inner);
-        Ok(path)
+        Ok((path, farewell))
     }
 
     /// The path and what reads the viewer's reports. `tracks` in the order of their channels. Needs a Tokio runtime.
@@ -190,7 +193,8 @@ impl RtpPath {
         for (socket, peer) in listening {
             tasks.spawn(listen(socket, peer, Arc::clone(&inner), Arc::clone(&heard)));
         }
-        Ok((Self(inner), Listener { heard, _tasks: tasks }))
+        let farewell = Farewell(Arc::clone(&inner));
+        Ok((Self(inner), Listener { farewell, heard, _tasks: tasks }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -207,6 +211,20 @@ impl Listener {
     /// Whether the viewer has said anything since this was asked last.
     pub(super) fn was_heard(&self) -> bool {
         self.heard.swap(false, Ordering::Relaxed)
+    }
+
+    /// Says why the viewer gets no more.
+    pub(super) fn say_goodbye(&self, reason: &str) {
+        self.farewell.say(reason);
+    }
+}
+
+impl Farewell {
+    /// Ends each track's source. A player that misses it is left with the end of its connection.
+    pub(super) fn say(&self, reason: &str) {
+        for track in lock(&self.0).tracks.iter().flatten() {
+            let _ = track.rtcp.send_to(&goodbye(track.ssrc, reason), track.rtcp_to);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use freshwire::Ended;
 use freshwire_media::framing::interleaved::{Config, DEFAULT_MAX_PACKET_BYTES, Interleaved, TrackChannel};
 use freshwire_media::rtp::{
     DEFAULT_MAX_DATAGRAM_BYTES, DEFAULT_REPORT_INTERVAL, Identity, RETRANSMISSION_TIME, Retransmitter,
-    WallClock,
+    WallClock, goodbye,
 };
 use freshwire_media::sdp::{self, DescribeError};
 use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks};
@@ -18,10 +18,11 @@ use super::begin_error::BeginError;
 use super::methods::{self, SESSION_TIMEOUT, random, session_id};
 use super::multicast::{Group, Groups};
 use super::reply::Reply;
-use super::rtp_path::{Listener, PathTrack, RtpPath, TrackPorts};
+use super::rtp_path::{Farewell, Listener, PathTrack, RtpPath, TrackPorts};
 use super::target::Target;
 use super::transport::{Offer, Profile};
 use crate::hub::{RenditionsAsked, Stream, ViewRequest, ViewSocket, Viewer};
+use crate::lease::Withdrawal;
 
 /// A viewer's session.
 pub(super) struct ViewSession {
@@ -146,7 +147,7 @@ impl ViewSession {
         let to_group =
             first.is_none_or(|carrier| matches!(carrier, Carrier::Multicast(_))) && !ends.encrypted;
         let group = |_: &Offer| {
-            if to_group { groups.of(self.stream.name(), || Ok([identity()?, identity()?])) } else { None }
+            if to_group { groups.of(&self.stream, || Ok([identity()?, identity()?])) } else { None }
         };
         let met = offers.find_map(|(profile, offer)| match offer {
             Offer::Interleaved(_) => in_connection.then_some((profile, offer, None)),
@@ -243,6 +244,19 @@ impl ViewSession {
             .header("RTP-Info", info.collect::<Vec<_>>().join(","))
     }
 
+    /// What ends the sources of all tracks, between the packets of the connection.
+    pub(super) fn goodbye(&self, reason: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for Carried { carrier, identity, .. } in self.carried() {
+            let Carrier::Interleaved(channel) = *carrier else { continue };
+            let packet = goodbye(identity.ssrc, reason);
+            bytes.extend([b'$', channel + 1]);
+            bytes.extend(u16::try_from(packet.len()).unwrap_or(u16::MAX).to_be_bytes());
+            bytes.extend(packet);
+        }
+        bytes
+    }
+
     /// The framing of the stream. Over UDP a track has the channels that its number gives; [`RtpPath`] takes them apart again.
     pub(super) fn framer(&self, catalog: Arc<Catalog>) -> Interleaved {
         let channel = |carried: &Option<Carried>, number: u8| {
@@ -326,7 +340,7 @@ impl ViewSession {
     }
 
     /// The viewer that stands for all members of a group: they get the stream's own rendition, with all tracks.
-    fn view_group(&self, group: &Group, local: SocketAddr) -> Result<Viewer, BeginError> {
+    fn view_group(&self, group: &Group, local: SocketAddr) -> Result<(Viewer, Farewell), BeginError> {
         let tracks = self.stream.tracks().borrow().clone().unwrap_or_default();
         let track = |kind| -> io::Result<_> {
             let Identity { ssrc, seq, .. } = group.identity(kind);
@@ -342,14 +356,14 @@ impl ViewSession {
         let (video_channel, audio_channel) =
             (channel(&video, 0, Kind::Video), channel(&audio, 2, Kind::Audio));
         let framer = self.datagram_framer(Arc::clone(&catalog), video_channel, audio_channel);
-        let path = RtpPath::open_group([video, audio], group.ttl())?;
+        let (path, farewell) = RtpPath::open_group([video, audio], group.ttl())?;
         let address = group.address(Kind::Video);
         let request = ViewRequest {
             renditions: RenditionsAsked::None,
             protocol: "rtp-multicast",
             ..datagram_request(path, framer, catalog, address)
         };
-        Ok(self.stream.view(request)?)
+        Ok((self.stream.view(request)?, farewell))
     }
 }
 
@@ -396,6 +410,18 @@ impl Watching {
         match self {
             Self::Udp(viewer, _) => viewer.ended(),
             Self::Group(group) => group.viewer().and_then(Viewer::ended),
+        }
+    }
+
+    /// Ends it with a reason. A group goes on for its other members, unless its stream is gone.
+    pub(super) fn say_goodbye(&self, why: Withdrawal) {
+        match self {
+            Self::Udp(viewer, listener) => {
+                viewer.pause();
+                listener.say_goodbye(&why.to_string());
+            }
+            Self::Group(group) if why == Withdrawal::Removed => group.say_goodbye(&why.to_string()),
+            Self::Group(_) => {}
         }
     }
 

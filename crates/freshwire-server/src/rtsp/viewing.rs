@@ -15,6 +15,7 @@ use super::target::Target;
 use super::view::{ViewSession, keep_alive, session_header};
 use crate::context::Context;
 use crate::hub::{ViewRequest, Viewer};
+use crate::lease::{Lease, Withdrawal};
 use crate::net::{Conn, Reader};
 
 /// A viewer and its control.
@@ -22,6 +23,7 @@ pub(super) struct Viewing {
     link: Link<Reader>,
     viewer: Viewer,
     session: ViewSession,
+    lease: Lease,
     pace: Pace,
 }
 
@@ -30,6 +32,7 @@ enum Next {
     Message,
     Request,
     Teardown,
+    Withdrawn(Withdrawal),
     Ended(String),
 }
 
@@ -38,6 +41,7 @@ impl Viewing {
     pub(super) fn begin(
         link: Link<Conn>,
         session: ViewSession,
+        lease: Lease,
         preface: Vec<u8>,
     ) -> Result<Box<Self>, BeginError> {
         let mut taken = None;
@@ -66,17 +70,19 @@ impl Viewing {
             join_age: None,
         })?;
         tracing::info!(stream = session.stream.name(), protocol, viewer = viewer.id(), "views");
-        Ok(Box::new(Self { link, viewer, session, pace: Pace::new() }))
+        Ok(Box::new(Self { link, viewer, session, lease, pace: Pace::new() }))
     }
 
     /// Answers requests until the viewer has left. What came is gone before anything is waited for, so that the task is small.
     pub(super) async fn run(mut self: Box<Self>, context: &Context) {
         let mut shutdown = context.shutdown.clone();
         let mut tick = tokio::time::interval(TICK);
+        let mut last = None;
         let reason = loop {
             let next = tokio::select! {
                 message = self.link.next() => self.take(message, context),
                 _ = tick.tick() => self.look(context),
+                why = self.lease.withdrawn(context) => Next::Withdrawn(why),
                 _ = shutdown.wait_for(|stopped| *stopped) => Next::Ended("the server stops".to_owned()),
             };
             match next {
@@ -85,6 +91,10 @@ impl Viewing {
                 Next::Teardown => {
                     self.leave().await;
                     break "TEARDOWN".to_owned();
+                }
+                Next::Withdrawn(why) => {
+                    last = Some(self.session.goodbye(&why.to_string()));
+                    break why.to_string();
                 }
                 Next::Ended(reason) => break reason,
             }
@@ -95,6 +105,9 @@ impl Viewing {
             reason,
             "no longer views"
         );
+        if let Some(last) = last {
+            self.viewer.finish_with(last);
+        }
     }
 
     /// Answers what came.

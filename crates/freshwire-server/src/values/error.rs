@@ -21,6 +21,9 @@ pub enum ValueError {
     /// The key to delete does not exist.
     #[error("there is no key {0:?}")]
     NoKey(String),
+    /// The server has removed the stream, or replaced it by one of the same name.
+    #[error("the stream was removed")]
+    Removed,
     /// The value is neither JSON nor UTF-8.
     #[error("the value is not UTF-8: send bytes as application/octet-stream")]
     NotText,

@@ -9,6 +9,8 @@ use freshwire::{
     EngineGroup, Meta, PushError, RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, Timestamp, now,
 };
 
+use tokio::sync::watch;
+
 use super::envelope::{number, record};
 use super::member::{Identity, WatchRequest, WatcherSnapshot};
 use super::{Change, Content, MAX_KEY_BYTES, ValueError};
@@ -31,6 +33,7 @@ pub struct Topic {
     name: String,
     engines: EngineGroup,
     config: HubConfig,
+    is_removed: watch::Sender<bool>,
     state: Mutex<State>,
 }
 
@@ -48,8 +51,6 @@ struct State {
     changes: u64,
     watchers: u64,
     publishers: usize,
-    /// The server has no stream of this name any more.
-    is_removed: bool,
 }
 
 /// The newest value of a key.
@@ -122,16 +123,24 @@ impl Drop for PublisherPermit {
 
 impl Topic {
     pub(super) fn new(name: String, engines: EngineGroup, config: HubConfig) -> Self {
-        Self { name, engines, config, state: Mutex::default() }
+        Self { name, engines, config, is_removed: watch::Sender::new(false), state: Mutex::default() }
     }
 
     pub(super) fn remove(&self) {
-        self.lock().is_removed = true;
+        // No change is in progress: one that was carried out came before.
+        let _state = self.lock();
+        self.is_removed.send_replace(true);
     }
 
-    /// Returns `true` once no newcomer finds the topic. A topic of the same name is another one.
-    pub fn is_removed(&self) -> bool {
-        self.lock().is_removed
+    /// Becomes `true` once no newcomer finds the topic. A topic of the same name is another one.
+    pub fn removed(&self) -> watch::Receiver<bool> {
+        self.is_removed.subscribe()
+    }
+
+    /// The lock, for a change.
+    fn to_change(&self) -> Result<MutexGuard<'_, State>, ValueError> {
+        let state = self.lock();
+        if *self.is_removed.borrow() { Err(ValueError::Removed) } else { Ok(state) }
     }
 
     /// Its name.
@@ -155,7 +164,7 @@ impl Topic {
     ///
     /// # Errors
     ///
-    /// [`ValueError::Key`], [`ValueError::TooLarge`], [`ValueError::TooManyKeys`].
+    /// [`ValueError::Key`], [`ValueError::TooLarge`], [`ValueError::TooManyKeys`], [`ValueError::Removed`].
     pub fn set(&self, key: &str, content: &Content) -> Result<(), ValueError> {
         if !(1..=MAX_KEY_BYTES).contains(&key.len()) || key.chars().any(char::is_control) {
             return Err(ValueError::Key(key.chars().take(64).collect()));
@@ -168,7 +177,7 @@ impl Topic {
         if bytes > limit {
             return Err(ValueError::TooLarge { bytes, limit });
         }
-        let mut state = self.lock();
+        let mut state = self.to_change()?;
         let before = state.keys.get(key).map(Arc::clone);
         if before.is_none() && state.keys.len() >= self.config.max_keys {
             return Err(ValueError::TooManyKeys(self.config.max_keys));
@@ -206,9 +215,9 @@ impl Topic {
     ///
     /// # Errors
     ///
-    /// [`ValueError::NoKey`].
+    /// [`ValueError::NoKey`], [`ValueError::Removed`].
     pub fn delete(&self, key: &str) -> Result<(), ValueError> {
-        let mut state = self.lock();
+        let mut state = self.to_change()?;
         let before = state.keys.remove(key);
         let before = before.ok_or_else(|| ValueError::NoKey(key.chars().take(64).collect()))?;
         state.changes += 1;

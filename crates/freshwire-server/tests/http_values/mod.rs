@@ -451,6 +451,8 @@ fn the_library_has_the_same_limits() {
     assert_eq!(watcher.value()["value"].as_array().map(Vec::len), Some(65536), "the largest value arrives");
     server.context.topics.keep(["other".to_owned()]);
     assert!(server.context.topics.find("state").is_none());
-    topic.set("a", &json("2")).unwrap();
-    assert_eq!(watcher.value()["value"], 2, "watchers of a removed stream stay");
+    assert_eq!(topic.set("a", &json("2")), Err(ValueError::Removed));
+    assert_eq!(topic.delete("a"), Err(ValueError::Removed));
+    let Event::Close { code, reason } = watcher.event() else { panic!("a close frame") };
+    assert!(code == Some(1001) && reason == "the stream was removed", "{code:?} {reason}");
 }

@@ -60,12 +60,7 @@ impl Server {
 
     pub(crate) fn publish(&self, name: &str) -> Source {
         let stream = self.context.hub.stream(name).expect("room for a stream");
-        let mut publisher = stream.publish("test", None).expect("nobody publishes");
-        let codec = VideoCodec::H264 { sps: vec![0x67, 0x42, 0xC0, 0x1E, 1], pps: vec![0x68, 1, 2] };
-        let video = Some(VideoTrack { codec, width: 320, height: 180 });
-        let tracks = Arc::new(Tracks { video, audio: None });
-        publisher.tracks(Arc::clone(&tracks));
-        Source { publisher, tracks, count: 0, group: 0 }
+        Source::of(stream.publish("test", None).expect("nobody publishes"))
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -89,6 +84,14 @@ pub(crate) struct Source {
 }
 
 impl Source {
+    pub(crate) fn of(mut publisher: Publisher) -> Self {
+        let codec = VideoCodec::H264 { sps: vec![0x67, 0x42, 0xC0, 0x1E, 1], pps: vec![0x68, 1, 2] };
+        let video = Some(VideoTrack { codec, width: 320, height: 180 });
+        let tracks = Arc::new(Tracks { video, audio: None });
+        publisher.tracks(Arc::clone(&tracks));
+        Self { publisher, tracks, count: 0, group: 0 }
+    }
+
     /// Publishes one key picture.
     pub(crate) fn push(&mut self) {
         self.group = self.count as u32 + 1;

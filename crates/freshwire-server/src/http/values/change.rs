@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::http::asker::{Asker, text_of};
 use crate::http::permission::check;
 use crate::http::reply::{self, Reply};
+use crate::lease::Withdrawal;
 use crate::values::{Change, Content, Topic, ValueError};
 
 /// Whether a request with this method changes values.
@@ -52,11 +53,11 @@ where
     let Some(target) = Target::of(request.uri(), |name| context.topics.find(name).is_some()) else {
         return reply::method_not_allowed();
     };
-    match check(context, asker, &request, Right::Publish, &target.name) {
-        Verdict::Granted { .. } => {}
+    let grant = match check(context, asker, &request, Right::Publish, &target.name) {
+        Verdict::Granted(grant) => grant,
         Verdict::Challenge(challenges) => return reply::challenge(&challenges),
         Verdict::Denied(why) => return reply::text(StatusCode::FORBIDDEN, why),
-    }
+    };
     // A page of another site may send a form here without asking.
     if !context.origins().allow(request.headers()) {
         return reply::text(StatusCode::FORBIDDEN, FOREIGN);
@@ -86,6 +87,10 @@ where
         }
     };
     context.counters.published_bytes.add(body.len() as u64);
+    // A body takes a while, and a reload may have come meanwhile.
+    if !context.access().upholds(&grant) {
+        return reply::text(StatusCode::FORBIDDEN, &Withdrawal::Publish.to_string());
+    }
     let result = match (method, target.key) {
         (Method::DELETE, Some(key)) => topic.delete(&key),
         (Method::DELETE, None) => {

@@ -8,8 +8,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::coop::consume_budget;
 
 use crate::context::Context;
-use crate::http::socket::{POLICY, farewell};
+use crate::http::socket::{POLICY, farewell, withdrawn};
 use crate::http::stopped;
+use crate::lease::{Lease, Withdrawal};
 use crate::net::{Conn, Meter};
 use crate::values::{Change, Topic, ValueError};
 
@@ -33,6 +34,7 @@ pub(super) async fn run(
     early: &[u8],
     topic: &Arc<Topic>,
     head: &[u8],
+    mut lease: Lease,
     context: &Context,
 ) -> io::Result<()> {
     conn.write_all(head).await?;
@@ -71,7 +73,11 @@ pub(super) async fn run(
         if let Some(error) = refused {
             // Its place is free while it reads why.
             drop(permit);
-            return leave(&mut conn, &farewell(POLICY, &error.to_string())).await;
+            let last = match error {
+                ValueError::Removed => withdrawn(Withdrawal::Removed),
+                error => farewell(POLICY, &error.to_string()),
+            };
+            return leave(&mut conn, &last).await;
         }
         let output = reader.take_output();
         if reader.is_closed() {
@@ -89,15 +95,15 @@ pub(super) async fn run(
                         drop(permit);
                         return leave(&mut conn, &farewell(POLICY, TOO_FAST)).await;
                     }
-                    if topic.is_removed() {
-                        drop(permit);
-                        return leave(&mut conn, &farewell(AWAY, "the stream was removed")).await;
-                    }
                     reader.push(&buffer[..count]);
                 }
                 // Many programs hang up without a word, also within TLS.
                 Ok(0) | Err(_) => return Ok(()),
             },
+            why = lease.withdrawn(context) => {
+                drop(permit);
+                return leave(&mut conn, &withdrawn(why)).await;
+            }
             _ = stopped(&mut shutdown) => {
                 return leave(&mut conn, &farewell(AWAY, "the server stops")).await;
             }

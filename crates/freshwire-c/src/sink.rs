@@ -52,6 +52,10 @@ impl SinkObject {
         self.is_freed.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn stats(&self) -> freshwire::SinkSnapshot {
+        self.monitor.stats()
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.monitor.ended().is_some()
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use freshwire::SinkConfig;
-use freshwire::websocket::{self, Event, Messages, Reader, Role};
+use freshwire::websocket::{self, Event, Keepalive, KeepaliveStep, Messages, Reader, Role};
 use rustix::net::{RecvFlags, recv};
 use sha1::Digest as _;
 
@@ -56,6 +56,9 @@ const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Client messages of up to this size are accepted unless told otherwise.
 const MAX_MESSAGE_BYTES: usize = 64 << 10;
 
+/// The code of a close frame for a client that does not answer pings, as other servers have it (RFC 6455, section 7.4.1).
+const UNEXPECTED: u16 = 1011;
+
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 16 << 10;
 
@@ -79,6 +82,7 @@ struct Inner {
     violation: Option<String>,
     /// The client sends nothing more.
     has_ended: bool,
+    keepalive: Keepalive,
 }
 
 /// Writes the value of `Sec-WebSocket-Accept` that answers a request's `Sec-WebSocket-Key`, with a zero byte.
@@ -192,7 +196,8 @@ pub unsafe extern "C" fn fw_websocket_fd(websocket: fw_websocket, fd: *mut c_int
 }
 
 /// Waits at most `timeout` nanoseconds, FW_DEFAULT for ever, for the client's next message, and copies it to `buffer`. Answers
-/// pings and the close meanwhile, so call it also where no message is expected. FW_NOTHING: none came. FW_END: the client
+/// pings and the close meanwhile, and pings a client that is silent for 15 s, so call it every few seconds also where no message is expected. A client that
+/// does not answer within 30 s has left. FW_NOTHING: none came. FW_END: the client
 /// or this side has closed, the sink has ended, or the client broke the protocol; fw_websocket_ended tells more. FW_SMALL_BUFFER:
 /// the message has `message->len` bytes, and waits for a call with a larger buffer.
 ///
@@ -218,8 +223,12 @@ pub unsafe extern "C" fn fw_websocket_next(
                 return Ok(fw_status::FW_END);
             }
             // The engine's own notes wake this too, with nothing to read.
-            let is_over = !is_readable(&object.file, until)?;
-            if is_over || !object.read(&mut inner)? && freshwire::now() >= until {
+            let next = inner.keepalive.next().min(until);
+            if is_readable(&object.file, next)? && object.read(&mut inner)? {
+                continue;
+            }
+            object.keep_alive(&mut inner);
+            if freshwire::now() >= until && !inner.has_ended {
                 return Ok(fw_status::FW_NOTHING);
             }
         }
@@ -295,7 +304,8 @@ pub extern "C" fn fw_websocket_free(websocket: fw_websocket) -> fw_status {
 impl Inner {
     fn new(max_message_bytes: usize) -> Self {
         let reader = Reader::new(Role::Server, max_message_bytes);
-        Self { reader, messages: VecDeque::new(), code: 0, violation: None, has_ended: false }
+        let keepalive = Keepalive::default();
+        Self { reader, messages: VecDeque::new(), code: 0, violation: None, has_ended: false, keepalive }
     }
 }
 
@@ -325,8 +335,31 @@ impl WebSocketObject {
         Ok(true)
     }
 
+    /// Asks a client that is silent whether it is there, and ends the connection of one that has not answered. What has come was read before.
+    fn keep_alive(&self, inner: &mut Inner) {
+        let at = freshwire::now();
+        inner.keepalive.acknowledged(&self.sink.stats(), at);
+        let mut frame = Vec::new();
+        match inner.keepalive.step(at) {
+            KeepaliveStep::Wait => {}
+            KeepaliveStep::Ping => {
+                websocket::ping(&[], &mut frame);
+                self.sink.interject(frame);
+            }
+            KeepaliveStep::End => {
+                (inner.code, inner.has_ended) = (UNEXPECTED, true);
+                inner.violation = Some("no answer to a ping".to_owned());
+                websocket::close(UNEXPECTED, "no answer to a ping", &mut frame);
+                self.finish(frame);
+            }
+        }
+    }
+
     /// Takes in what the client has sent, and answers it.
     fn take_in(&self, inner: &mut Inner, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            inner.keepalive.heard(freshwire::now());
+        }
         inner.reader.push(bytes);
         for event in inner.reader.by_ref() {
             match event {

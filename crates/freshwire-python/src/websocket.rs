@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use freshwire::websocket::{Event, Reader, Role, Violation, close};
+use freshwire::websocket::{Event, Reader, Role, Violation, close, ping};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
@@ -68,7 +68,16 @@ fn _close_frame<'py>(py: Python<'py>, code: u16, reason: &str) -> Bound<'py, PyB
     PyBytes::new(py, &frame)
 }
 
+/// A ping.
+#[pyfunction]
+fn _ping_frame(py: Python<'_>) -> Bound<'_, PyBytes> {
+    let mut frame = Vec::new();
+    ping(&[], &mut frame);
+    PyBytes::new(py, &frame)
+}
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_close_frame, module)?)?;
+    module.add_function(wrap_pyfunction!(_ping_frame, module)?)?;
     module.add_class::<_Frames>()
 }

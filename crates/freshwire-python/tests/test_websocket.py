@@ -179,3 +179,35 @@ def test_messages_that_nobody_takes_are_not_read(engine, pair):
         websocket.close()
 
     run(conversation())
+
+
+def test_a_silent_client_is_pinged_and_ends_without_an_answer(engine, pair):
+    near, far = pair
+
+    async def conversation():
+        websocket = freshwire.WebSocket(
+            freshwire.Sender(engine), near, choice.fifo(), keepalive=0.05, keepalive_timeout=1.0
+        )
+        near.close()
+        for _ in range(3):
+            assert await apart(message, far) == (0x89, b"")
+            far.sendall(frame(0x8A, b""))
+        assert await apart(message, far) == (0x89, b"")
+        assert [rest async for rest in websocket] == []
+        assert await apart(message, far) == (0x88, b"\x03\xf3no answer to a ping")
+        assert websocket.code == 1011
+
+    run(conversation())
+
+
+def test_without_keepalive_nobody_is_pinged(engine, pair):
+    near, far = pair
+
+    async def conversation():
+        silent = freshwire.WebSocket(freshwire.Sender(engine), near, choice.fifo(), keepalive=None)
+        near.close()
+        assert silent._timer is None
+        silent.close()
+        assert await apart(message, far) == (0x88, b"\x03\xe8")
+
+    run(conversation())

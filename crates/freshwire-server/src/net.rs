@@ -14,6 +14,7 @@ mod acceptor;
 mod admission;
 mod meter;
 mod patience;
+mod silence;
 mod throttle;
 
 use std::io::{self, Read as _};
@@ -36,6 +37,7 @@ pub(crate) use meter::Meter;
 pub(crate) use patience::Patience;
 pub(crate) use throttle::{Allowance, Throttle};
 
+use crate::config::Limits;
 use crate::tls::{Session, TlsSeal};
 
 /// The address in its own form: IPv4 as IPv4, also on an IPv6 listener. An IPv6 address keeps its zone.
@@ -153,24 +155,22 @@ impl Conn {
 }
 
 impl Reader {
-    /// Lets the system ask the other end now and then whether it is there, where nothing is written that would show it.
-    pub(crate) fn probe(&self) {
-        use rustix::net::sockopt::{
-            set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
-        };
-        let socket = self.socket.get_ref();
-        // A socket that refuses it is gone, which the next write shows.
-        let _ = set_tcp_keepidle(socket, PROBE_EVERY)
-            .and_then(|()| set_tcp_keepintvl(socket, PROBE_EVERY))
-            .and_then(|()| set_tcp_keepcnt(socket, PROBES))
-            .and_then(|()| set_socket_keepalive(socket, true));
+    /// The other end says nothing more, and may be gone: lets the kernel ask at once, where nothing is written that would show it.
+    pub(crate) fn probe(&self, limits: &Limits) {
+        // A socket that refuses it is gone, which the next look shows.
+        let _ = silence::probe(self.socket.get_ref(), Duration::ZERO, limits.keepalive_timeout);
+    }
+
+    /// Whether the other end has reset the connection, or given no sign for too long.
+    pub(crate) fn is_reset(&self) -> bool {
+        self.socket.get_ref().take_error().is_ok_and(|error| error.is_some())
+    }
+
+    /// Waits no shorter than this for the acknowledgement of what is written.
+    pub(crate) fn outlast(&self, patience: Duration) {
+        let _ = silence::outlast(self.socket.get_ref(), patience);
     }
 }
-
-/// Between two questions of the system.
-const PROBE_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
-/// Questions without an answer until the other end is taken for gone.
-const PROBES: u32 = 3;
 
 impl AsyncRead for Conn {
     fn poll_read(

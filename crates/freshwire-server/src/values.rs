@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use freshwire::EngineGroup;
 
 pub use error::ValueError;
-pub use limits::MAX_KEY_BYTES;
+pub use limits::{MAX_JSON_DEPTH, MAX_KEY_BYTES};
 pub use member::{WatchRequest, WatcherSnapshot};
 pub use request::{Change, Content};
 pub use topic::{PublisherPermit, Topic, TopicSnapshot};

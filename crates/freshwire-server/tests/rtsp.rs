@@ -253,6 +253,25 @@ fn the_rights_are_asked_for() {
     assert_eq!(server.client().ask_url("OPTIONS", "*", "").status, "200");
 }
 
+/// What costs no bytes costs time.
+#[test]
+fn packets_without_content_count() {
+    let server = Server::open();
+    let _source = server.publish("cam");
+    for plays in [false, true] {
+        let mut client = server.client();
+        if plays {
+            let session = with_session(&client.ask("SETUP", "/trackID=0", TCP).session());
+            assert_eq!(client.ask("PLAY", "", &session).status, "200");
+        }
+        client.send(&b"$\x01\0\0".repeat(2000));
+        assert_eq!(client.ask("OPTIONS", "", "").status, "200", "reports of a lively player");
+        // The server may close before all is sent.
+        let _ = client.socket.write_all(&b"$\x01\0\0".repeat(40_000));
+        assert!(client.is_closed(), "plays: {plays}");
+    }
+}
+
 #[test]
 fn bad_clients_are_disconnected_and_counted() {
     let limits = Limits {

@@ -34,17 +34,27 @@
 //! }
 //! ```
 //!
+//! Proxies end a connection on which nothing happens, and a client may vanish without a word: call
+//! [`keep_alive`](Session::keep_alive) about once a second.
+//!
 //! A message in progress cannot be given up; `freshwire_media::framing::websocket` says why. [`event_stream`](crate::event_stream)
 //! has server-sent events, which need no reader.
+
+mod keepalive;
 
 pub use freshwire_media::framing::websocket::{
     Event, MAX_CONTROL_BYTES, MessageKind, Messages, Opcode, Reader, Role, Violation, close, header, ping,
 };
 
+pub use keepalive::{Keepalive, KeepaliveStep};
+
+use std::time::Duration;
+
 use crate::ended::Ended;
 use crate::sink::{Monitor, Sink};
 use crate::sink_id::SinkId;
 use crate::stats::SinkSnapshot;
+use crate::{Timestamp, now};
 
 /// The server's side of one WebSocket: a [`Sink`] with [`Messages`], and the reader of the client's frames.
 ///
@@ -56,6 +66,7 @@ pub struct Session {
     monitor: Monitor,
     reader: Reader,
     violation: Option<Violation>,
+    keepalive: Keepalive,
 }
 
 impl Session {
@@ -63,7 +74,34 @@ impl Session {
     pub fn new(sink: Sink, max_message_bytes: usize) -> Self {
         let (id, monitor) = (sink.id(), sink.monitor());
         let reader = Reader::new(Role::Server, max_message_bytes);
-        Self { sink: Some(sink), id, monitor, reader, violation: None }
+        Self { sink: Some(sink), id, monitor, reader, violation: None, keepalive: Keepalive::default() }
+    }
+
+    /// Asks the client after a silence of `every`, by default [`Keepalive::DEFAULT_EVERY`], and ends the session if it does not answer within
+    /// `timeout`, by default [`Keepalive::DEFAULT_TIMEOUT`]. Has an effect only where [`keep_alive`](Self::keep_alive) is called.
+    #[must_use]
+    pub fn keepalive(mut self, every: Duration, timeout: Duration) -> Self {
+        self.keepalive = Keepalive::new(every, timeout, now());
+        self
+    }
+
+    /// Sends a ping if one is due, so that proxies keep the connection, or ends the session with code 1011 if the client has not answered one in
+    /// time. Call it at the returned time, or about once a second. `None` once the session is closed.
+    pub fn keep_alive(&mut self) -> Option<Timestamp> {
+        if self.is_closed() {
+            return None;
+        }
+        let at = now();
+        self.keepalive.acknowledged(&self.monitor.stats(), at);
+        match self.keepalive.step(at) {
+            KeepaliveStep::Wait => {}
+            KeepaliveStep::Ping => self.ping(&[]),
+            KeepaliveStep::End => {
+                self.close(UNEXPECTED, "no answer to a ping");
+                return None;
+            }
+        }
+        Some(self.keepalive.next())
     }
 
     /// Handle of the sink, for [`Sender::push`](crate::Sender::push) and the other calls.
@@ -84,6 +122,9 @@ impl Session {
     /// Takes in bytes that the client has sent, answers pings and the close, and returns what they contain. A breach of the
     /// protocol ends the session with the close frame that RFC 6455 asks for; [`violation`](Self::violation) has it.
     pub fn received(&mut self, bytes: &[u8]) -> Vec<Event> {
+        if !bytes.is_empty() {
+            self.keepalive.heard(now());
+        }
         self.reader.push(bytes);
         let mut events = Vec::new();
         for event in self.reader.by_ref() {
@@ -147,3 +188,6 @@ impl Session {
         }
     }
 }
+
+/// RFC 6455, section 7.4.1: other servers end connections so whose clients do not answer pings.
+const UNEXPECTED: u16 = 1011;

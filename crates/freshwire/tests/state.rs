@@ -475,6 +475,31 @@ fn a_session_answers_between_whole_messages() -> Result<()> {
     Ok(())
 }
 
+/// A proxy ends a connection on which nothing happens, and a client may have vanished.
+#[test]
+fn a_silent_session_is_pinged_and_ends_without_an_answer() -> Result<()> {
+    let config = SinkConfig::new(choice::latest()).framing(Messages::text());
+    let Fixture { engine, sender, sink, mut far } = fixture(&RingConfig::default(), config)?;
+    let (every, timeout) = (Duration::from_millis(20), Duration::from_millis(200));
+    let mut session = Session::new(sink, 1000).keepalive(every, timeout);
+    let mut ping = [0; 2];
+    for _ in 0..3 {
+        let begun = now();
+        until("a ping is due", || session.keep_alive().is_some_and(|next| next >= begun + timeout));
+        far.read_exact(&mut ping)?;
+        assert_eq!(&ping, b"\x89\x00");
+        assert_eq!(session.received(&frame(0x8a, b"")), [Event::Pong(Vec::new())]);
+        assert!(!session.is_closed());
+    }
+    until("the session ends", || session.keep_alive().is_none());
+    assert!(session.is_closed());
+    let mut rest = Vec::new();
+    far.read_to_end(&mut rest)?;
+    assert!(rest.starts_with(b"\x89\x00\x88\x15\x03\xf3no answer to a ping"), "{rest:x?}");
+    drop((engine, sender));
+    Ok(())
+}
+
 #[test]
 fn a_session_that_breaks_the_protocol_ends_with_the_reason() -> Result<()> {
     let config = SinkConfig::new(choice::latest()).framing(Messages::text());

@@ -78,7 +78,8 @@ fw_status fw_websocket_fd(fw_websocket websocket,
                           int *fd);
 
 // Waits at most `timeout` nanoseconds, FW_DEFAULT for ever, for the client's next message, and copies it to `buffer`. Answers
-// pings and the close meanwhile, so call it also where no message is expected. FW_NOTHING: none came. FW_END: the client
+// pings and the close meanwhile, and pings a client that is silent for 15 s, so call it every few seconds also where no message is expected. A client that
+// does not answer within 30 s has left. FW_NOTHING: none came. FW_END: the client
 // or this side has closed, the sink has ended, or the client broke the protocol; fw_websocket_ended tells more. FW_SMALL_BUFFER:
 // the message has `message->len` bytes, and waits for a call with a larger buffer.
 //

@@ -212,6 +212,8 @@ class WebSocket:
         leftover: bytes = b"",
         binary: bool = False,
         max_message: int = 65536,
+        keepalive: float | None = 15.0,
+        keepalive_timeout: float = 30.0,
         **options: object,
     ) -> None: ...
     @property

@@ -20,6 +20,9 @@ class WebSocket:
     UTF-8, or with `binary=True` bytes. A client's message of more than `max_message` bytes ends the connection. Further
     keyword arguments are those of `Sender.add_sink`.
 
+    A client that says nothing for `keepalive` seconds is pinged, so that proxies keep the connection, and one that does not answer within
+    `keepalive_timeout` seconds is disconnected with code 1011. `keepalive=None` turns both off.
+
     Pings and the close are answered in the event loop in which it was made. The iteration ends when the client has closed, or
     broke the protocol, which `violation` says; `code` is that of the close frame. Iterate also where no message is expected: after
     64 that nobody has taken, nothing more is read, pings included.
@@ -30,7 +33,8 @@ class WebSocket:
             ...
     """
 
-    def __init__(self, sender, socket, policy, *, leftover=b"", binary=False, max_message=65536, **options):
+    def __init__(self, sender, socket, policy, *, leftover=b"", binary=False, max_message=65536, keepalive=15.0,
+                 keepalive_timeout=30.0, **options):
         self._transport = None
         if isinstance(socket, asyncio.BaseTransport):
             self._transport = socket
@@ -52,7 +56,13 @@ class WebSocket:
         self._socket = _socket.socket(fileno=_socket.dup(socket.fileno()))
         self._socket.setblocking(False)
         self._loop.add_reader(self._socket, self._read)
+        self._keepalive = keepalive, keepalive_timeout
+        self._heard = self._loop.time()
+        self._asked = self._timer = self._code = None
+        self._acknowledged = 0, 0
         self._take(bytes(leftover))
+        if keepalive is not None and not self._ended:
+            self._timer = self._loop.call_later(keepalive, self._keep_alive)
 
     @property
     def sink(self):
@@ -61,8 +71,8 @@ class WebSocket:
 
     @property
     def code(self):
-        """The code of the client's close frame, or that of the answer to a violation; `None` without one."""
-        return self._frames.code
+        """The code of the client's close frame, or that of the answer to a violation or to its silence; `None` without one."""
+        return self._code if self._code is not None else self._frames.code
 
     @property
     def violation(self):
@@ -102,10 +112,37 @@ class WebSocket:
         except OSError:
             data = b""
         if data:
+            self._heard, self._asked = self._loop.time(), None
             self._take(data)
         else:
             self._sink._finish_with(b"")
             self._end()
+
+    def _keep_alive(self):
+        if self._ended:
+            return
+        now = self._loop.time()
+        every, timeout = self._keepalive
+        stats = self._sink.stats()
+        records, acknowledged = self._acknowledged
+        # Acknowledged records are an answer, too: a slow program reaches the ping behind them late. One that is not read is not heard.
+        if self._paused or (stats.finished != records and stats.acked != acknowledged):
+            self._acknowledged = stats.finished, stats.acked
+            self._heard, self._asked = now, None
+        if self._asked is not None and now >= self._asked + timeout:
+            self._code = 1011
+            self.close(self._code, "no answer to a ping")
+            return
+        if self._asked is None and now >= self._heard + every:
+            self._asked = now
+            try:
+                self._sink.interject(_native._ping_frame())
+            except _native.Closed:
+                self._end()
+                return
+        due = self._heard + every if self._asked is None else self._asked + timeout
+        # Acknowledgements do not wake this: looks in between find them.
+        self._timer = self._loop.call_later(max(min(due - now, every, timeout), 0.01), self._keep_alive)
 
     def _take(self, data):
         messages, output, is_last = self._frames.received(data)
@@ -128,6 +165,8 @@ class WebSocket:
             return
         self._ended = True
         self._paused = False
+        if self._timer is not None:
+            self._timer.cancel()
         self._loop.remove_reader(self._socket)
         self._socket.close()
         if self._transport is not None:

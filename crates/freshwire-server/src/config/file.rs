@@ -105,6 +105,8 @@ struct LimitsSection {
     handshake_timeout: Value,
     request_timeout: Value,
     idle_timeout: Value,
+    keepalive: Value,
+    keepalive_timeout: Value,
     answer_timeout: Value,
     max_connection_age: Value,
     max_header: Value,
@@ -279,6 +281,11 @@ fn limits(section: &LimitsSection) -> Result<Limits, Fault> {
         times,
     )?;
     set(&mut limits.idle_timeout, "idle_timeout", section.idle_timeout.as_ref(), parse_duration, times)?;
+    // The system's own questions go by seconds.
+    let keepalives = ("1s", "1h");
+    set(&mut limits.keepalive, "keepalive", section.keepalive.as_ref(), parse_duration, keepalives)?;
+    let unanswered = section.keepalive_timeout.as_ref();
+    set(&mut limits.keepalive_timeout, "keepalive_timeout", unanswered, parse_duration, keepalives)?;
     let answer = section.answer_timeout.as_ref();
     set(&mut limits.answer_timeout, "answer_timeout", answer, parse_duration, times)?;
     let age = section.max_connection_age.as_ref();

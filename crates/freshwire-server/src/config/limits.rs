@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use freshwire::websocket::Keepalive;
 use freshwire_units::Rate;
 
 /// What one client, and all of them together, may take.
@@ -19,6 +20,12 @@ pub struct Limits {
     pub request_timeout: Duration,
     /// A client that neither views nor publishes is disconnected after this long without a request. Default 60 s.
     pub idle_timeout: Duration,
+    /// A client of a lasting connection is asked whether it is there after this long without a word, over WebSocket by a ping, and events get a
+    /// comment. Default 15 s, [`Keepalive::DEFAULT_EVERY`].
+    pub keepalive: Duration,
+    /// A client that is asked and does not answer for this long is disconnected, and one whose system acknowledges nothing for this long. Default
+    /// 30 s, [`Keepalive::DEFAULT_TIMEOUT`].
+    pub keepalive_timeout: Duration,
     /// An answer is taken by its client in this time. Default 30 s.
     pub answer_timeout: Duration,
     /// A connection that neither views nor publishes is closed after this long, however much it asks. Default 10 min.
@@ -40,6 +47,8 @@ impl Default for Limits {
             handshake_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
+            keepalive: Keepalive::DEFAULT_EVERY,
+            keepalive_timeout: Keepalive::DEFAULT_TIMEOUT,
             answer_timeout: Duration::from_secs(30),
             max_connection_age: Duration::from_secs(600),
             max_header_bytes: 16 << 10,

@@ -2,7 +2,8 @@ use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::time::{Duration, SystemTime};
 
-use freshwire::websocket::{self, Event, Opcode, Role};
+use freshwire::now;
+use freshwire::websocket::{self, Event, Keepalive, KeepaliveStep, Opcode, Role};
 use hyper::{HeaderMap, Method, Request, StatusCode, Version, header};
 use sha1::Digest as _;
 use tokio::io::AsyncReadExt as _;
@@ -23,8 +24,8 @@ const REPORT_EVERY: Duration = Duration::from_millis(500);
 /// What a viewer says is short.
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
 
-/// Messages between two reports, and those of them that are answered; a client that says more is closed.
-const MAX_MESSAGES: u32 = 2000;
+/// Frames between two reports, also those without a message, and messages that are answered; a client that says more is closed.
+const MAX_FRAMES: u64 = 2000;
 const MAX_ANSWERS: u32 = 20;
 
 /// Checks that a request may become a WebSocket of a page of one of these origins; the head of the answer that makes it one.
@@ -73,8 +74,8 @@ pub(super) trait Served {
     /// What to answer to a text message.
     fn reply(&self, text: &str) -> Option<String>;
 
-    /// How it is served, in words for the client; an error once it is not any more.
-    fn report(&mut self) -> Result<Option<String>, Ended>;
+    /// How it is served, in words for the client; an error once it is not any more. `keepalive` hears of what the client has acknowledged.
+    fn report(&mut self, keepalive: &mut Keepalive) -> Result<Option<String>, Ended>;
 
     /// Lets the engine write frames between two messages.
     fn interject(&self, frames: Vec<u8>);
@@ -103,13 +104,14 @@ pub(super) async fn attend<S: Served>(
     let mut shutdown = context.shutdown.clone();
     let mut reports = tokio::time::interval(REPORT_EVERY);
     let mut buffer = [0; MAX_MESSAGE_BYTES];
-    let (mut messages, mut answers) = (0, 0);
+    let limits = context.limits();
+    let mut keepalive = Keepalive::new(limits.keepalive, limits.keepalive_timeout, now());
+    let (mut counted, mut answers) = (0, 0);
     frames.push(early);
     loop {
         for event in frames.by_ref() {
             match event {
                 Ok(event) => {
-                    messages += 1;
                     if let Event::Text(text) = event
                         && let Some(answer) = served.reply(&text)
                     {
@@ -124,7 +126,7 @@ pub(super) async fn attend<S: Served>(
         if frames.is_closed() {
             return served.finish(output);
         }
-        if messages > MAX_MESSAGES || answers > MAX_ANSWERS {
+        if frames.frames() - counted > MAX_FRAMES || answers > MAX_ANSWERS {
             return served.finish(farewell(POLICY, "too many messages"));
         }
         if !output.is_empty() {
@@ -132,15 +134,23 @@ pub(super) async fn attend<S: Served>(
         }
         tokio::select! {
             read = reader.read(&mut buffer) => match read {
-                Ok(count @ 1..) => frames.push(&buffer[..count]),
+                Ok(count @ 1..) => {
+                    keepalive.heard(now());
+                    frames.push(&buffer[..count]);
+                }
                 Ok(0) | Err(_) => return,
             },
             _ = reports.tick() => {
-                (messages, answers) = (0, 0);
-                match served.report() {
+                (counted, answers) = (frames.frames(), 0);
+                match served.report(&mut keepalive) {
                     Ok(Some(report)) => served.interject(message(&report)),
                     Ok(None) => {}
                     Err(Ended) => return,
+                }
+                match keepalive.step(now()) {
+                    KeepaliveStep::Wait => {}
+                    KeepaliveStep::Ping => served.interject(ping()),
+                    KeepaliveStep::End => return served.finish(farewell(UNEXPECTED, NO_ANSWER)),
                 }
             }
             never = served.attend() => match never {},
@@ -155,6 +165,12 @@ fn message(text: &str) -> Vec<u8> {
     websocket::header(Opcode::Text, text.len() as u64, &mut message);
     message.extend_from_slice(text.as_bytes());
     message
+}
+
+pub(super) fn ping() -> Vec<u8> {
+    let mut frame = Vec::new();
+    websocket::ping(&[], &mut frame);
+    frame
 }
 
 /// A close frame.
@@ -191,8 +207,9 @@ impl Served for Viewing<'_> {
         }
     }
 
-    fn report(&mut self) -> Result<Option<String>, Ended> {
+    fn report(&mut self, keepalive: &mut Keepalive) -> Result<Option<String>, Ended> {
         let snapshot = self.viewer.snapshot().filter(|_| self.viewer.ended().is_none()).ok_or(Ended)?;
+        keepalive.acknowledged(&snapshot.sink, now());
         // While the path takes nothing, reports would only pile up and delay what comes after.
         let is_stuck = snapshot.sink.acked < snapshot.sink.bytes && snapshot.sink.acked == self.acked;
         self.acked = snapshot.sink.acked;
@@ -218,6 +235,9 @@ const KEY_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 // RFC 6455, section 7.4.1.
 const AWAY: u16 = 1001;
 pub(super) const POLICY: u16 = 1008;
+/// Other servers end connections so whose clients do not answer pings.
+pub(super) const UNEXPECTED: u16 = 1011;
+pub(super) const NO_ANSWER: &str = "no answer to a ping within limits.keepalive_timeout";
 
 /// 16 bytes in base64.
 const KEY_CHARS: usize = 24;

@@ -98,6 +98,7 @@ impl Body {
 /// read already.
 pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Context) -> io::Result<()> {
     let parts = conn.into_parts()?;
+    parts.reader.outlast(context.hub.config().stall_timeout);
     let refusal = if parts.seal.is_none() { parts.socket.try_clone().ok() } else { None };
     let viewer = order.stream.view(ViewRequest {
         socket: parts.socket.into(),
@@ -120,7 +121,7 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
     if order.carriage.is_socket {
         let viewing = socket::Viewing::new(&order.stream, viewer);
         socket::attend(parts.reader, &early, viewing, order.lease, context).await;
-    } else if let Some(why) = wait(parts.reader, order.lease, context, || viewer.ended().is_some()).await {
+    } else if let Some(why) = wait(parts.reader, order.lease, context, |_| viewer.ended().is_some()).await {
         // The body has no place for a reason.
         tracing::info!(peer = %order.peer, stream = order.stream.name(), %why, "no longer views");
     }
@@ -139,13 +140,22 @@ pub(super) fn refuse(socket: Option<TcpStream>, why: &dyn Display) {
     }
 }
 
+/// When a wait asks for its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// A moment has passed.
+    Look,
+    /// The client says nothing more, and may have left: one that has refuses what is written now.
+    HalfClosed,
+}
+
 /// Waits until the client closes, the engine has given up, or the server stops or withdraws what was granted, with the reason. `ended` is
-/// asked once a second.
+/// asked about once a second.
 pub(super) async fn wait(
     mut reader: Reader,
     mut lease: Lease,
     context: &Context,
-    mut ended: impl FnMut() -> bool,
+    mut ended: impl FnMut(Moment) -> bool,
 ) -> Option<Withdrawal> {
     let mut shutdown = context.shutdown.clone();
     let mut look = tokio::time::interval(LOOK);
@@ -157,13 +167,16 @@ pub(super) async fn wait(
                 // Who says nothing more may go on listening (RFC 9112, 9.6). One who does not refuses what is written.
                 Ok(0) => {
                     half_closed = true;
-                    reader.probe();
+                    reader.probe(&context.limits());
+                    if ended(Moment::HalfClosed) {
+                        return None;
+                    }
                 }
                 Err(_) => return None,
                 Ok(_) => {}
             },
             _ = look.tick() => {
-                if ended() {
+                if ended(Moment::Look) || (half_closed && reader.is_reset()) {
                     return None;
                 }
             }

@@ -10,7 +10,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use freshwire::event_stream;
+use freshwire::websocket::Keepalive;
+use freshwire::{event_stream, now};
 use freshwire_units::parse_duration;
 use hyper::{HeaderMap, Method, Request, StatusCode, header};
 use percent_encoding::percent_decode_str;
@@ -23,16 +24,13 @@ use super::reply::{self, Reply};
 use super::route::Exchange;
 use super::socket::{self, Ended, Served};
 use super::statistics::{self, Question};
-use super::takeover::{refuse, wait};
+use super::takeover::{Moment, refuse, wait};
 use super::{page, socket::accept};
 use crate::access::Grant;
 use crate::context::Context;
 use crate::lease::Lease;
 use crate::net::Conn;
 use crate::values::{Topic, ValueError, WatchRequest, Watcher};
-
-/// How often a silent stream of events shows proxies that it is there.
-const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 
 /// Most keys that a watcher may name.
 const MAX_KEYS_ASKED: usize = 64;
@@ -163,6 +161,7 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
         return publisher::run(conn, &early, &order.topic, &order.head, order.lease, context).await;
     }
     let parts = conn.into_parts()?;
+    parts.reader.outlast(context.hub.config().stall_timeout);
     let refusal: Option<TcpStream> = if parts.seal.is_none() { parts.socket.try_clone().ok() } else { None };
     let is_socket = order.exchange == Exchange::Messages;
     let watcher = order.topic.watch(WatchRequest {
@@ -186,8 +185,8 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
         socket::attend(parts.reader, &early, watching, order.lease, context).await;
     } else {
         let mut spoken = Instant::now();
-        let ended = || {
-            if spoken.elapsed() >= KEEP_ALIVE_EVERY {
+        let ended = |moment| {
+            if spoken.elapsed() >= context.limits().keepalive || moment == Moment::HalfClosed {
                 spoken = Instant::now();
                 watcher.interject(event_stream::KEEP_ALIVE.to_vec());
             }
@@ -222,8 +221,9 @@ impl Served for Watching {
         }
     }
 
-    fn report(&mut self) -> Result<Option<String>, Ended> {
+    fn report(&mut self, keepalive: &mut Keepalive) -> Result<Option<String>, Ended> {
         let snapshot = self.watcher.snapshot().filter(|_| self.watcher.ended().is_none()).ok_or(Ended)?;
+        keepalive.acknowledged(&snapshot.sink, now());
         let is_stuck = snapshot.sink.acked < snapshot.sink.bytes && snapshot.sink.acked == self.acked;
         self.acked = snapshot.sink.acked;
         Ok((self.reports && !is_stuck).then(|| statistics::watch_report(&snapshot)))
@@ -253,7 +253,9 @@ fn status(error: &ValueError) -> StatusCode {
         ValueError::TooManyPublishers(_) | ValueError::TooManyWatchers(_) | ValueError::Io(_) => {
             StatusCode::SERVICE_UNAVAILABLE
         }
-        ValueError::Key(_) | ValueError::NotJson(_) | ValueError::Malformed(_) => StatusCode::BAD_REQUEST,
+        ValueError::Key(_) | ValueError::NotJson(_) | ValueError::TooDeep | ValueError::Malformed(_) => {
+            StatusCode::BAD_REQUEST
+        }
     }
 }
 

@@ -162,6 +162,11 @@ impl Stream {
         self.is_removed.subscribe()
     }
 
+    /// How long a viewer's path may take nothing.
+    pub(crate) fn stall_timeout(&self) -> Duration {
+        self.shared.config.stall_timeout
+    }
+
     /// What the framing of one viewer looks units up in.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.catalog.for_viewer()

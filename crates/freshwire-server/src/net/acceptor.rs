@@ -8,6 +8,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
+use super::silence::probe;
 use super::{Admission, Conn, canonical};
 use crate::tasks::Tasks;
 
@@ -16,11 +17,6 @@ const READY: usize = 64;
 
 /// How long to wait when the system has no descriptor or memory for a connection.
 const EXHAUSTED: Duration = Duration::from_millis(200);
-
-/// After a silence of this length a client is asked whether it is there, so often and so many times.
-const ASK_AFTER: Duration = Duration::from_secs(60);
-const ASK_EVERY: Duration = Duration::from_secs(10);
-const ASK_TIMES: u32 = 3;
 
 /// Takes the connections of one listener, within the limits and with their TLS handshakes done. A slow handshake holds up
 /// nobody else. Dropping it closes the listener.
@@ -110,7 +106,8 @@ async fn take(taking: &Taking) {
         };
         // Answers to requests are small and waited for. A socket that is gone already says so at the next read.
         let _ = socket.set_nodelay(true);
-        let _ = find_out_the_silent(&socket);
+        let limits = admission.limits();
+        let _ = probe(&socket, limits.keepalive, limits.keepalive_timeout);
         let Some(tls) = tls else {
             if ready.send(Conn::admitted(socket, peer, permit)).await.is_err() {
                 return;
@@ -131,16 +128,6 @@ async fn take(taking: &Taking) {
     }
 }
 
-/// Lets the kernel ask whether a client is there that nothing is sent to, such as the viewer of a stream that nobody publishes:
-/// one that has vanished without a word would keep its place for ever.
-fn find_out_the_silent(socket: &TcpStream) -> rustix::io::Result<()> {
-    use rustix::net::sockopt;
-    sockopt::set_socket_keepalive(socket, true)?;
-    sockopt::set_tcp_keepidle(socket, ASK_AFTER)?;
-    sockopt::set_tcp_keepintvl(socket, ASK_EVERY)?;
-    sockopt::set_tcp_keepcnt(socket, ASK_TIMES)
-}
-
 async fn handshake(
     tls: &TlsAcceptor,
     socket: TcpStream,
@@ -155,20 +142,4 @@ async fn handshake(
 fn is_peers_doing(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
-}
-
-#[cfg(test)]
-mod tests {
-    use rustix::net::sockopt;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_client_that_vanishes_is_found_out() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let socket = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
-        find_out_the_silent(&socket).expect("set");
-        assert_eq!(sockopt::socket_keepalive(&socket), Ok(true));
-        assert_eq!(sockopt::tcp_keepidle(&socket), Ok(ASK_AFTER));
-    }
 }

@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt as _;
 use super::channel::Channel;
 use super::link::{Link, LinkError};
 use super::message::{Message, Request};
-use super::methods::{self, Pace, SESSION_TIMEOUT, wrong_state};
+use super::methods::{self, Pace, SESSION_TIMEOUT, Talk, wrong_state};
 use super::publish::{self, PublishSession};
 use super::reply::Reply;
 use super::target::Target;
@@ -57,6 +57,7 @@ async fn converse(conn: Conn, context: Arc<Context>) -> Option<Box<Viewing>> {
         heard: Instant::now(),
         round_trip: None,
         pace: Pace::new(),
+        talk: Talk::new(),
     };
     match conversation.run(&mut link).await {
         Ok(preface) => {
@@ -118,6 +119,7 @@ struct Conversation {
     /// The connection's round trip as of PLAY.
     round_trip: Option<Duration>,
     pace: Pace,
+    talk: Talk,
 }
 
 /// What follows a request.
@@ -158,7 +160,10 @@ impl Conversation {
                 Event::Message(Ok(Message::Packet { channel, bytes })) => {
                     self.interleaved(channel, &bytes)?
                 }
-                Event::Message(Ok(Message::Response(_))) => self.heard = Instant::now(),
+                Event::Message(Ok(Message::Response(response))) => {
+                    self.talk.hear(response.body.len()).map_err(End::Reason)?;
+                    self.heard = Instant::now();
+                }
                 Event::Message(Err(error)) => {
                     if let LinkError::Message(error) = &error {
                         self.context.counters.bad_requests.add_one();
@@ -444,7 +449,7 @@ impl Conversation {
                 self.published(channel, bytes)
             }
             // Receiver reports of one who has stopped, or who plays over UDP.
-            _ => Ok(()),
+            _ => self.talk.hear(bytes.len()).map_err(End::Reason),
         }
     }
 

@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 use rtsp_types::Method;
 use rtsp_types::headers::{CSEQ, PROXY_REQUIRE, REQUIRE, SESSION};
 
+use freshwire_units::Rate;
+
 use super::message::Request;
 use super::reply::Reply;
+use crate::net::Meter;
 
 /// A viewer over UDP that is not heard of for this long is gone.
 pub const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -94,6 +97,30 @@ impl Pace {
     }
 }
 
+/// Bounds what a client says besides requests: reports, answers, packets of nothing that was set up.
+#[derive(Debug)]
+pub(super) struct Talk(Meter);
+
+impl Talk {
+    pub(super) fn new() -> Self {
+        Self(Meter::new())
+    }
+
+    /// Counts a message of this many bytes. The error says why the connection has to end.
+    pub(super) fn hear(&mut self, bytes: usize) -> Result<(), String> {
+        let most = Rate::from_bits_per_sec(MOST_TALK);
+        if self.0.allows(bytes + PACKET_COST, most) {
+            Ok(())
+        } else {
+            Err("it sends too many packets".to_owned())
+        }
+    }
+}
+
+/// Bytes that a packet counts for besides its own: empty ones cost time as well.
+pub(super) const PACKET_COST: usize = 64;
+/// Bits a second. A player's reports have 5 % of the stream's rate at most (RFC 3550, section 6.2), and few players report more often than each second.
+const MOST_TALK: u64 = 2_000_000;
 const SECOND: Duration = Duration::from_secs(1);
 /// A player sends a dozen in its whole life.
 const REQUESTS_PER_SECOND: u32 = 50;

@@ -9,7 +9,7 @@ use freshwire_units::Rate;
 use tokio::sync::{mpsc, watch};
 
 use super::channel::Channel;
-use super::methods::{random, session_id};
+use super::methods::{PACKET_COST, random, session_id};
 use super::receive::Receiver;
 use super::reply::Reply;
 use super::transport::{Offer, Profile};
@@ -207,7 +207,7 @@ impl PublishSession {
         bytes: &[u8],
         most: Rate,
     ) -> Result<(), String> {
-        if !self.meter.allows(bytes.len(), most) {
+        if !self.meter.allows(bytes.len() + PACKET_COST, most) {
             return Err(format!("publishes more than {} bit/s", most.bits_per_sec()));
         }
         if self.recording && channel.is_some() {

@@ -9,7 +9,7 @@ use rtsp_types::Method;
 use super::begin_error::BeginError;
 use super::link::{Link, LinkError};
 use super::message::{Message, Request};
-use super::methods::{self, Pace};
+use super::methods::{self, Pace, Talk};
 use super::reply::Reply;
 use super::target::Target;
 use super::view::{ViewSession, keep_alive, session_header};
@@ -25,6 +25,7 @@ pub(super) struct Viewing {
     session: ViewSession,
     lease: Lease,
     pace: Pace,
+    talk: Talk,
 }
 
 /// What follows something that came.
@@ -45,10 +46,12 @@ impl Viewing {
         preface: Vec<u8>,
     ) -> Result<Box<Self>, BeginError> {
         let mut taken = None;
+        let stall_timeout = session.stream.stall_timeout();
         let mut link = link.exchange(|conn| {
             let peer = conn.peer_addr();
             let protocol = if conn.is_encrypted() { "rtsps" } else { "rtsp" };
             let parts = conn.into_parts()?;
+            parts.reader.outlast(stall_timeout);
             taken = Some((parts.socket, parts.seal, peer, protocol));
             Ok(parts.reader)
         })?;
@@ -70,7 +73,7 @@ impl Viewing {
             join_age: None,
         })?;
         tracing::info!(stream = session.stream.name(), protocol, viewer = viewer.id(), "views");
-        Ok(Box::new(Self { link, viewer, session, lease, pace: Pace::new() }))
+        Ok(Box::new(Self { link, viewer, session, lease, pace: Pace::new(), talk: Talk::new() }))
     }
 
     /// Answers requests until the viewer has left. What came is gone before anything is waited for, so that the task is small.
@@ -118,7 +121,12 @@ impl Viewing {
                 if self.answer(&request) { Next::Teardown } else { Next::Request }
             }
             // Receiver reports: that the stream is taken shows more.
-            Ok(Message::Packet { .. } | Message::Response(_)) => Next::Message,
+            Ok(Message::Packet { bytes, .. }) => {
+                self.talk.hear(bytes.len()).map_or_else(Next::Ended, |()| Next::Message)
+            }
+            Ok(Message::Response(response)) => {
+                self.talk.hear(response.body.len()).map_or_else(Next::Ended, |()| Next::Message)
+            }
             Err(error) => {
                 if let LinkError::Message(_) = error {
                     context.counters.bad_requests.add_one();

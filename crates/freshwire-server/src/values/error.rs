@@ -1,4 +1,4 @@
-use super::limits::MAX_KEY_BYTES;
+use super::limits::{MAX_JSON_DEPTH, MAX_KEY_BYTES};
 
 /// A value, a publisher or a watcher is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +30,11 @@ pub enum ValueError {
     /// The value is declared as JSON and is not.
     #[error("the value is not JSON: {0}")]
     NotJson(String),
+    /// The value has too many arrays and objects in one another.
+    #[error(
+        "the value has more than {MAX_JSON_DEPTH} arrays and objects in one another, which is the limit: send it flatter, or as a string"
+    )]
+    TooDeep,
     /// A line of a batch, or a message, is not what it has to be.
     #[error("{0}; write {{\"key\":\"NAME\",\"value\":JSON}} or {{\"key\":\"NAME\",\"delete\":true}}")]
     Malformed(String),

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::ValueError;
+use super::{MAX_JSON_DEPTH, ValueError};
 
 /// What a value consists of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Content {
             return Ok(Self::Bytes(body.to_vec()));
         }
         match serde_json::from_slice::<&RawValue>(body) {
-            Ok(json) => Ok(Self::Json(one_line(json))),
+            Ok(json) => one_line(json).map(Self::Json),
             Err(error) if is("application/json") => Err(ValueError::NotJson(error.to_string())),
             Err(_) => {
                 let text = str::from_utf8(body).map_err(|_| ValueError::NotText)?;
@@ -74,7 +74,7 @@ impl Change {
         let line: Line<'_> =
             serde_json::from_str(text).map_err(|error| ValueError::Malformed(error.to_string()))?;
         let value = match (line.value, line.delete) {
-            (Some(json), false) => Some(Content::Json(one_line(json))),
+            (Some(json), false) => Some(Content::Json(one_line(json)?)),
             (None, true) => None,
             (Some(_), true) => return Err(ValueError::Malformed("both a value and delete".to_owned())),
             (None, false) => return Err(ValueError::Malformed("neither a value nor delete".to_owned())),
@@ -103,8 +103,31 @@ impl Change {
 }
 
 /// In valid JSON a line break is only ever between tokens.
-fn one_line(json: &RawValue) -> String {
-    json.get().replace(['\n', '\r'], " ")
+fn one_line(json: &RawValue) -> Result<String, ValueError> {
+    if depth(json.get()) > MAX_JSON_DEPTH {
+        return Err(ValueError::TooDeep);
+    }
+    Ok(json.get().replace(['\n', '\r'], " "))
+}
+
+/// How many arrays and objects are in one another, in valid JSON.
+fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut is_escaped) = (0_usize, 0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 #[cfg(test)]
@@ -126,6 +149,25 @@ mod tests {
         assert_eq!(bytes, Ok(Content::Bytes(b"\xff1".to_vec())));
         assert!(matches!(of(Some("application/json; charset=utf-8"), b"{"), Err(ValueError::NotJson(_))));
         assert_eq!(of(None, b"\xff"), Err(ValueError::NotText));
+    }
+
+    #[test]
+    fn nesting_has_a_limit() {
+        for (opening, closing) in [("[", "]"), ("{\"a\":", "}"), ("[{\"[\\\"{\":", "}]")] {
+            let levels = opening.matches('[').count().min(1) + opening.matches(':').count();
+            for depth in [1, MAX_JSON_DEPTH - 1, MAX_JSON_DEPTH, MAX_JSON_DEPTH + 1, 100 * MAX_JSON_DEPTH] {
+                let times = depth / levels;
+                let text = opening.repeat(times) + "1" + &closing.repeat(times);
+                let expected =
+                    if times * levels <= MAX_JSON_DEPTH { Ok(()) } else { Err(ValueError::TooDeep) };
+                assert_eq!(Content::of_body(None, text.as_bytes()).map(drop), expected, "{opening} {depth}");
+                let line = format!("{{\"key\":\"a\",\"value\":{text}}}");
+                assert_eq!(Change::of_text(&line).map(drop), expected, "{opening} {depth}");
+            }
+        }
+        let flat = format!("[{}[]]", "[],".repeat(10_000));
+        assert!(Content::of_body(None, flat.as_bytes()).is_ok(), "long is not deep");
+        assert!(Content::of_body(None, format!("\"{}\"", "[".repeat(1000)).as_bytes()).is_ok(), "a string");
     }
 
     #[test]
@@ -162,10 +204,7 @@ mod tests {
             let _ = Change::of_bytes(bytes);
             if let Ok(Content::Json(json)) = Content::of_body(None, bytes) {
                 assert!(!json.contains(['\n', '\r']), "{json:?}");
-                assert!(
-                    serde_json::from_str::<serde_json::Value>(&json).is_ok() || json.len() > 400,
-                    "{json:?}"
-                );
+                assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), "{json:?}");
             }
         });
     }

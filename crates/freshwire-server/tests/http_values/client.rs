@@ -193,6 +193,13 @@ impl Events {
         Self { head, stream, buffer: String::new() }
     }
 
+    /// And its socket.
+    pub(super) fn open_and_keep(server: &Server, path: &str) -> (Self, TcpStream) {
+        let socket = TcpStream::connect(server.address).unwrap();
+        let kept = socket.try_clone().unwrap();
+        (Self::over(socket, server, path, ""), kept)
+    }
+
     /// Number and data of the next event.
     pub(super) fn next(&mut self) -> (u64, Value) {
         loop {

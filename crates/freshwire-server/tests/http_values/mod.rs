@@ -2,6 +2,7 @@
 
 mod client;
 mod room;
+mod silence;
 mod tls;
 
 use std::collections::BTreeMap;

@@ -90,6 +90,7 @@ pub struct Reader {
     pong: Option<Vec<u8>>,
     farewell: Option<Vec<u8>>,
     is_closed: bool,
+    frames: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +114,7 @@ impl Reader {
             pong: None,
             farewell: None,
             is_closed: false,
+            frames: 0,
         }
     }
 
@@ -134,6 +136,11 @@ impl Reader {
         out
     }
 
+    /// Frames read so far. Fragments count, also those without a byte: whoever bounds a peer's messages bounds these.
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
     /// True after a close frame or a violation: the output is the last thing to send.
     pub fn is_closed(&self) -> bool {
         self.is_closed
@@ -150,6 +157,7 @@ impl Reader {
             };
             let Some(payload) = self.buffer.take(frame.len) else { return Ok(None) };
             self.frame = None;
+            self.frames += 1;
             let payload =
                 payload.iter().zip(frame.mask.iter().cycle()).map(|(byte, mask)| byte ^ mask).collect();
             if let Some(event) = self.accept(frame, payload)? {

@@ -2,13 +2,15 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use freshwire::websocket::{Event, Reader, Role};
+use freshwire::now;
+use freshwire::websocket::{Event, Keepalive, KeepaliveStep, Reader, Role};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::coop::consume_budget;
 
 use crate::context::Context;
-use crate::http::socket::{POLICY, farewell, withdrawn};
+use crate::http::socket::{NO_ANSWER, POLICY, UNEXPECTED, farewell, ping, withdrawn};
 use crate::http::stopped;
 use crate::lease::{Lease, Withdrawal};
 use crate::net::{Conn, Meter};
@@ -19,6 +21,12 @@ const SYNTAX_BYTES: usize = 4 << 10;
 
 /// Why a publisher is disconnected.
 const TOO_FAST: &str = "faster than limits.max_publish_rate";
+
+/// How often to see whether a silent publisher has to be asked.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Bytes that a frame counts for besides its own: those without content cost time as well. The smallest change is half as long.
+const FRAME_COST: usize = 64;
 
 /// Bytes of one read.
 const READ_BYTES: usize = 16 << 10;
@@ -46,6 +54,10 @@ pub(super) async fn run(
     let mut shutdown = context.shutdown.clone();
     let mut buffer = vec![0; READ_BYTES];
     let mut meter = Meter::new();
+    let mut counted = 0;
+    let limits = context.limits();
+    let mut keepalive = Keepalive::new(limits.keepalive, limits.keepalive_timeout, now());
+    let mut look = tokio::time::interval(LOOK);
     reader.push(early);
     loop {
         let mut refused = None;
@@ -90,8 +102,11 @@ pub(super) async fn run(
         tokio::select! {
             read = conn.read(&mut buffer) => match read {
                 Ok(count @ 1..) => {
+                    keepalive.heard(now());
                     context.counters.published_bytes.add(count as u64);
-                    if !meter.allows(count, context.limits().max_publish_rate) {
+                    let cost = count + FRAME_COST * usize::try_from(reader.frames() - counted).unwrap_or(0);
+                    counted = reader.frames();
+                    if !meter.allows(cost, context.limits().max_publish_rate) {
                         drop(permit);
                         return leave(&mut conn, &farewell(POLICY, TOO_FAST)).await;
                     }
@@ -99,6 +114,14 @@ pub(super) async fn run(
                 }
                 // Many programs hang up without a word, also within TLS.
                 Ok(0) | Err(_) => return Ok(()),
+            },
+            _ = look.tick() => match keepalive.step(now()) {
+                KeepaliveStep::Wait => {}
+                KeepaliveStep::Ping => write(&mut conn, &ping(), context).await?,
+                KeepaliveStep::End => {
+                    drop(permit);
+                    return leave(&mut conn, &farewell(UNEXPECTED, NO_ANSWER)).await;
+                }
             },
             why = lease.withdrawn(context) => {
                 drop(permit);
@@ -132,4 +155,4 @@ async fn leave(conn: &mut Conn, last: &[u8]) -> io::Result<()> {
 }
 
 /// A publisher that was refused gets this long to read why.
-const LINGER: std::time::Duration = std::time::Duration::from_millis(500);
+const LINGER: Duration = Duration::from_millis(500);

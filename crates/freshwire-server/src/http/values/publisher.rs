@@ -54,34 +54,20 @@ pub(super) async fn run(
     let mut shutdown = context.shutdown.clone();
     let mut buffer = vec![0; READ_BYTES];
     let mut meter = Meter::new();
-    let mut counted = 0;
+    let (mut cost, mut counted) = (0, 0);
     let limits = context.limits();
     let mut keepalive = Keepalive::new(limits.keepalive, limits.keepalive_timeout, now());
     let mut look = tokio::time::interval(LOOK);
     reader.push(early);
     loop {
-        let mut refused = None;
-        for event in reader.by_ref() {
-            let change = match event {
-                Ok(Event::Text(text)) => Change::of_text(&text),
-                Ok(Event::Binary(bytes)) => Change::of_bytes(&bytes),
-                Ok(_) => continue,
-                Err(violation) => {
-                    tracing::debug!(%violation, "a WebSocket publisher broke the protocol");
-                    continue;
-                }
-            };
-            // A change takes a while with many watchers, and a read may have hundreds.
-            consume_budget().await;
-            let result = change.and_then(|change| topic.apply(&change));
-            // Deleting what is not there is no mistake of a program that starts again.
-            if let Err(error) = result
-                && !matches!(error, ValueError::NoKey(_))
-            {
-                refused = Some(error);
-                break;
-            }
+        let refused = carry_out(&mut reader, topic).await;
+        cost += FRAME_COST * usize::try_from(reader.frames() - counted).unwrap_or(0);
+        counted = reader.frames();
+        if !meter.allows(cost, context.limits().max_publish_rate) {
+            drop(permit);
+            return leave(&mut conn, &farewell(POLICY, TOO_FAST)).await;
         }
+        cost = 0;
         if let Some(error) = refused {
             // Its place is free while it reads why.
             drop(permit);
@@ -104,12 +90,7 @@ pub(super) async fn run(
                 Ok(count @ 1..) => {
                     keepalive.heard(now());
                     context.counters.published_bytes.add(count as u64);
-                    let cost = count + FRAME_COST * usize::try_from(reader.frames() - counted).unwrap_or(0);
-                    counted = reader.frames();
-                    if !meter.allows(cost, context.limits().max_publish_rate) {
-                        drop(permit);
-                        return leave(&mut conn, &farewell(POLICY, TOO_FAST)).await;
-                    }
+                    cost = count;
                     reader.push(&buffer[..count]);
                 }
                 // Many programs hang up without a word, also within TLS.
@@ -132,6 +113,30 @@ pub(super) async fn run(
             }
         }
     }
+}
+
+/// Carries out the changes that have come. Returns why one is refused; those behind it are not carried out.
+async fn carry_out(reader: &mut Reader, topic: &Arc<Topic>) -> Option<ValueError> {
+    for event in reader.by_ref() {
+        let change = match event {
+            Ok(Event::Text(text)) => Change::of_text(&text),
+            Ok(Event::Binary(bytes)) => Change::of_bytes(&bytes),
+            Ok(_) => continue,
+            Err(violation) => {
+                tracing::debug!(%violation, "a WebSocket publisher broke the protocol");
+                continue;
+            }
+        };
+        // A change takes a while with many watchers, and a read may have hundreds.
+        consume_budget().await;
+        let result = change.and_then(|change| topic.apply(&change));
+        // Deleting what is not there is no mistake of a program that starts again.
+        match result {
+            Ok(()) | Err(ValueError::NoKey(_)) => {}
+            Err(error) => return Some(error),
+        }
+    }
+    None
 }
 
 /// Writes an answer; a publisher that does not take it within the time for answers is left.

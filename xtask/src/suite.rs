@@ -34,14 +34,23 @@ pub(crate) fn run(root: &Path, names: &[String]) -> anyhow::Result<bool> {
     let strict = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
     let begun = Instant::now();
     let reports = Runner { root, strict }.run(steps)?;
-    Ok(summarise(&reports, begun.elapsed()))
+    Ok(summarise(&reports, begun.elapsed(), strict))
 }
 
 /// How many test programs the summary names for their time.
 const SLOWEST: usize = 10;
 
-/// Prints the table and the closing lines; `true` if no step failed.
-fn summarise(reports: &[Report], took: Duration) -> bool {
+/// With `CI=true`, the largest share of measurements for which the machine may be too busy: a quarter. More of them would mean that
+/// the run says next to nothing of times and rates; fewer than one in four is what the neighbours of a shared machine do.
+const TOO_BUSY_SHARE: u64 = 4;
+
+/// Whether too many measurements were of no use.
+fn is_too_busy(total: Tally) -> bool {
+    total.too_busy * TOO_BUSY_SHARE > total.too_busy + total.measured
+}
+
+/// Prints the table and the closing lines; `true` if no step failed, nor measured too little where that counts.
+fn summarise(reports: &[Report], took: Duration, strict: bool) -> bool {
     let (programs, steps): (Vec<_>, Vec<_>) = reports.iter().partition(|report| report.is_program);
     println!("\n=== summary");
     for report in steps {
@@ -66,6 +75,19 @@ fn summarise(reports: &[Report], took: Duration) -> bool {
         total += one;
         total
     });
+    let (busy, all) = (total.too_busy, total.too_busy + total.measured);
+    if all > 0 {
+        println!("\nmachine too busy: {busy} of {all} measurements");
+    }
+    for report in reports {
+        report.too_busy.iter().for_each(|one| println!("  {}: {one}", report.step.name));
+    }
+    let fails_to_measure = strict && is_too_busy(total);
+    if fails_to_measure {
+        println!(
+            "  CI=true: more than one in {TOO_BUSY_SHARE}; repeat this on a machine with less beside it"
+        );
+    }
     let verdict = if total.failed == 0 { "ok" } else { "FAILED" };
     println!(
         "\ntest result: {verdict}. {} passed; {} failed; {} ignored; {skipped} steps skipped; finished in {:.1}s",
@@ -75,7 +97,7 @@ fn summarise(reports: &[Report], took: Duration) -> bool {
         took.as_secs_f64()
     );
     println!("{} passed, {} failed", total.passed, total.failed);
-    total.failed == 0
+    total.failed == 0 && !fails_to_measure
 }
 
 /// A step that counted nothing is itself a test.
@@ -109,7 +131,15 @@ mod tests {
 
     fn report(outcome: Outcome, tally: Tally) -> Report {
         let step = Step::new("some", Lane::Waiting, CommandLine::new("true", &[]), Path::new("/"));
-        Report { step, is_program: false, outcome, tally, took: Duration::ZERO, notes: Vec::new() }
+        Report {
+            step,
+            is_program: false,
+            outcome,
+            tally,
+            took: Duration::ZERO,
+            too_busy: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 
     #[test]
@@ -117,9 +147,27 @@ mod tests {
         let passed = || report(Outcome::Passed, Tally { passed: 3, ..Tally::default() });
         assert!(summarise(
             &[passed(), report(Outcome::Skipped("no".to_owned()), Tally::default())],
-            Duration::ZERO
+            Duration::ZERO,
+            true
         ));
         let failed = report(Outcome::Failed("ended with 101".to_owned()), Tally::default());
-        assert!(!summarise(&[passed(), failed], Duration::ZERO));
+        assert!(!summarise(&[passed(), failed], Duration::ZERO, false));
+    }
+
+    #[test]
+    fn too_few_measurements_fail_where_nothing_may_be_skipped() {
+        let of = |measured, too_busy| {
+            [report(Outcome::Passed, Tally { passed: 9, measured, too_busy, ..Tally::default() })]
+        };
+        for (measured, too_busy, is_enough) in
+            [(0, 0, true), (3, 1, true), (4, 1, true), (5, 2, false), (0, 1, false)]
+        {
+            assert_eq!(
+                summarise(&of(measured, too_busy), Duration::ZERO, true),
+                is_enough,
+                "{measured} {too_busy}"
+            );
+            assert!(summarise(&of(measured, too_busy), Duration::ZERO, false));
+        }
     }
 }

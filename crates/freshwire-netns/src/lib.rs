@@ -32,6 +32,7 @@ mod pcapng;
 mod process;
 pub mod standalone;
 pub mod testbed;
+pub mod trust;
 mod user;
 
 pub use emulator::{

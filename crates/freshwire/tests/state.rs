@@ -13,6 +13,7 @@ use freshwire::{
     CloseMode, Ended, Engine, EngineThread, Framing, Meta, ModifyError, NO_INDEX, Outcome, PushError,
     RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, StaleSink, Timestamp, TooLate, now,
 };
+use freshwire_netns::trust::{Trial, measure};
 
 use until::until;
 
@@ -111,7 +112,11 @@ fn mean_and_95(mut ages: Vec<Duration>) -> (Duration, Duration) {
 /// Every key is sent as often as every other, none is silent for more than two rounds, nothing is refused, and each client gets the
 /// last value of each key: with a window of a few kilobytes and a reader that takes a tenth, so that the path is what is slow.
 #[test]
-fn fifty_keys_take_turns_on_a_slow_path() -> Result<()> {
+fn fifty_keys_take_turns_on_a_slow_path() {
+    measure("state: fifty keys take turns", TICK / 2, || turns().expect("a run"));
+}
+
+fn turns() -> Result<Trial> {
     const KEYS: u64 = 50;
     let ring = RingConfig::for_clients(1, KEYS as u32, VALUE_BYTES as u32);
     let config = SinkConfig::new(choice::latest()).keys(KEYS as u32);
@@ -127,7 +132,9 @@ fn fifty_keys_take_turns_on_a_slow_path() -> Result<()> {
     readings.iter().for_each(|reading| of_key.entry(reading.key).or_default().push(reading));
     assert_eq!(of_key.len() as u64, KEYS);
     let mean = readings.len() as f64 / KEYS as f64;
-    assert!(mean > 10.0, "too little was read to say anything: {mean} of each key");
+    if mean <= 10.0 {
+        return Ok(Trial::new(false, || format!("too little was read to say anything: {mean} of each key")));
+    }
     for (key, of) in &of_key {
         let count = of.len() as f64;
         assert!((count - mean).abs() <= 0.25 * mean, "key {key}: {count} times, {mean} in the mean");
@@ -139,54 +146,65 @@ fn fifty_keys_take_turns_on_a_slow_path() -> Result<()> {
         let silence = places.windows(2).map(|two| two[1] - two[0]).max().unwrap_or(0);
         assert!(silence <= 2 * KEYS as usize, "key {key}: silent for {silence} values");
     }
-    Ok(())
+    Ok(Trial::new(true, String::new))
 }
 
 /// A reader of a tenth of the values is behind by what it has in front of it, and no more: with the default settings, and with a gate.
 #[test]
-fn a_slow_reader_is_fresh() -> Result<()> {
-    const KEYS: u64 = 50;
+fn a_slow_reader_is_fresh() {
     for with_gate in [false, true] {
-        let ring = RingConfig::for_clients(1, KEYS as u32, VALUE_BYTES as u32);
-        let (config, gate) = if with_gate {
-            let (policy, gate) = choice::gate(choice::latest(), 16);
-            (SinkConfig::new(policy), Some(gate))
-        } else {
-            (SinkConfig::new(choice::latest()), None)
-        };
-        let Fixture { engine: _engine, mut sender, sink, far } = fixture(&ring, config)?;
-        let acknowledged = gate.clone();
-        let reader = std::thread::spawn(move || {
-            read(far, Duration::from_millis(3), |total| {
-                if let Some(gate) = &acknowledged {
-                    gate.acknowledge(total);
-                }
-            })
-        });
-        let id = sink.id();
-        play(&mut sender, id, KEYS, 250)?;
-        let stats = sink.stats();
-        assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
-        let readings = reader.join().map_err(|_| "the reader panicked")??;
-        // What a value was worth at the program: its age beyond the round that it waited for its turn.
-        let newest: Vec<Duration> = readings.iter().skip(200).map(|reading| reading.age).collect();
-        let (mean, late) = mean_and_95(newest);
-        println!("gate: {with_gate}; {} values, age {mean:?} (p95 {late:?}); {stats:?}", readings.len());
         let bound = Duration::from_millis(if with_gate { 150 } else { 700 });
-        assert!(mean <= bound, "gate: {with_gate}; age {mean:?}");
-        if with_gate {
-            continue;
-        }
-        assert!(stats.held_unread > Duration::ZERO && stats.unread.is_some(), "{stats:?}");
-        let told = sender.fates(id)?.filter(|fate| fate.unread.is_some()).count();
-        assert!(told > 100, "fates say what was unread: {told}");
+        let name = format!("state: a slow reader is fresh, gate: {with_gate}");
+        measure(&name, bound / 10, || slow_reader(with_gate, bound).expect("a run"));
     }
-    Ok(())
+}
+
+fn slow_reader(with_gate: bool, bound: Duration) -> Result<Trial> {
+    const KEYS: u64 = 50;
+    let ring = RingConfig::for_clients(1, KEYS as u32, VALUE_BYTES as u32);
+    let (config, gate) = if with_gate {
+        let (policy, gate) = choice::gate(choice::latest(), 16);
+        (SinkConfig::new(policy), Some(gate))
+    } else {
+        (SinkConfig::new(choice::latest()), None)
+    };
+    let Fixture { engine: _engine, mut sender, sink, far } = fixture(&ring, config)?;
+    let acknowledged = gate.clone();
+    let reader = std::thread::spawn(move || {
+        read(far, Duration::from_millis(3), |total| {
+            if let Some(gate) = &acknowledged {
+                gate.acknowledge(total);
+            }
+        })
+    });
+    let id = sink.id();
+    play(&mut sender, id, KEYS, 250)?;
+    let stats = sink.stats();
+    assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+    let readings = reader.join().map_err(|_| "the reader panicked")??;
+    // What a value was worth at the program: its age beyond the round that it waited for its turn.
+    let newest: Vec<Duration> = readings.iter().skip(200).map(|reading| reading.age).collect();
+    let (mean, late) = mean_and_95(newest);
+    println!("gate: {with_gate}; {} values, age {mean:?} (p95 {late:?}); {stats:?}", readings.len());
+    let trial = Trial::new(mean <= bound, || format!("age {mean:?}"));
+    if with_gate {
+        return Ok(trial);
+    }
+    assert!(stats.held_unread > Duration::ZERO && stats.unread.is_some(), "{stats:?}");
+    let told = sender.fates(id)?.filter(|fate| fate.unread.is_some()).count();
+    assert!(told > 100, "fates say what was unread: {told}");
+    Ok(trial)
 }
 
 /// A client that reads nothing for two seconds gets little that is stale when it reads again.
 #[test]
-fn a_stalled_reader_that_returns_is_fresh() -> Result<()> {
+fn a_stalled_reader_that_returns_is_fresh() {
+    measure("state: a stalled reader is fresh again", Duration::from_millis(10), || {
+        stalled().expect("a run")
+    });
+}
+
+fn stalled() -> Result<Trial> {
     const KEYS: u64 = 50;
     let ring = RingConfig::for_clients(1, KEYS as u32, VALUE_BYTES as u32);
     let Fixture { engine: _engine, mut sender, sink, far } =
@@ -202,11 +220,10 @@ fn a_stalled_reader_that_returns_is_fresh() -> Result<()> {
     let first = readings.first().ok_or("nothing was read")?.at;
     let stale = readings.iter().filter(|reading| reading.age > Duration::from_millis(200)).count();
     println!("{stale} stale values of {}", readings.len());
-    assert!(stale * VALUE_BYTES <= 60_000, "{stale} stale values lay in front of the program");
     let late = readings.iter().filter(|reading| reading.at > first + Duration::from_millis(400));
     let (mean, _) = mean_and_95(late.map(|reading| reading.age).collect());
-    assert!(mean < Duration::from_millis(100), "fresh again: {mean:?}");
-    Ok(())
+    let holds = stale * VALUE_BYTES <= 60_000 && mean < Duration::from_millis(100);
+    Ok(Trial::new(holds, || format!("{stale} stale values lay in front of the program, then {mean:?}")))
 }
 
 /// A bulk stream is not held back by what its reader has not read.
@@ -225,7 +242,13 @@ fn bulk_has_no_bound() -> Result<()> {
 
 /// Acknowledgement times are the kernel's, not those at which somebody looked, and no fate is lost at sixty polls a second.
 #[test]
-fn the_account_is_that_of_the_reader() -> Result<()> {
+fn the_account_is_that_of_the_reader() {
+    measure("state: the account is that of the reader", Duration::from_millis(1), || {
+        reader_account().expect("a run")
+    });
+}
+
+fn reader_account() -> Result<Trial> {
     const KEYS: u64 = 50;
     const TICKS: u64 = 360;
     let ring = RingConfig { slots: 64, block_bytes: 256, blocks: 64, rings: 1 };
@@ -269,8 +292,7 @@ fn the_account_is_that_of_the_reader() -> Result<()> {
     errors.sort_unstable();
     let median = errors[errors.len() / 2];
     println!("{} read, {} times, median error {median:?}", readings.len(), errors.len());
-    assert!(median < Duration::from_millis(1), "{median:?}");
-    Ok(())
+    Ok(Trial::new(median < Duration::from_millis(1), || format!("off by {median:?}")))
 }
 
 /// Room is made by what the policy calls expired or superseded, and only what it still wants is a refusal, which is the record's fate.

@@ -11,13 +11,15 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::command::CommandLine;
-use super::tally::Tally;
+use super::tally::{self, Tally};
 
 /// How a command ended.
 pub(super) struct Ended {
     pub(super) tally: Tally,
     /// What went wrong, if anything did.
     pub(super) problem: Option<String>,
+    /// Measurements for which the machine was too busy, with the reasons.
+    pub(super) too_busy: Vec<String>,
     /// Cargo's messages for programs, a line each.
     pub(super) messages: Vec<String>,
 }
@@ -83,13 +85,15 @@ pub(super) fn run(
     let mut child = command.spawn().with_context(|| format!("cannot run {}", line.program))?;
     let stdout = child.stdout.take().context("no standard output")?;
     let stderr = child.stderr.take().context("no standard error")?;
-    let (status, mut tally, messages) = thread::scope(|scope| {
+    let (status, mut tally, messages, too_busy) = thread::scope(|scope| {
         let stdout = scope.spawn(|| forward(stdout, output));
         let stderr = scope.spawn(|| forward(stderr, output));
         let status = wait(&mut child, limit);
-        let (mut tally, messages) = stdout.join().unwrap_or_default();
-        tally += stderr.join().unwrap_or_default().0;
-        (status, tally, messages)
+        let mut told = stdout.join().unwrap_or_default();
+        let errors = stderr.join().unwrap_or_default();
+        told.tally += errors.tally;
+        told.too_busy.extend(errors.too_busy);
+        (status, told.tally, told.messages, told.too_busy)
     });
     // unittest says how many ran and then how many of those failed.
     if line.program.ends_with("python3") {
@@ -100,26 +104,35 @@ pub(super) fn run(
         Some(status) if status.success() => None,
         Some(status) => Some(format!("{} ended with {status}", line.program)),
     };
-    Ok(Ended { tally, problem, messages })
+    Ok(Ended { tally, problem, too_busy, messages })
 }
 
-fn forward(from: impl Read, to: Output<'_>) -> (Tally, Vec<String>) {
-    let (mut tally, mut messages) = (Tally::default(), Vec::new());
+/// What was read from an output.
+#[derive(Default)]
+struct Told {
+    tally: Tally,
+    messages: Vec<String>,
+    too_busy: Vec<String>,
+}
+
+fn forward(from: impl Read, to: Output<'_>) -> Told {
+    let mut told = Told::default();
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
     while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
         let text = String::from_utf8_lossy(&line);
         if let Some(counted) = Tally::read_line(&text) {
-            tally += counted;
+            told.tally += counted;
         }
+        told.too_busy.extend(tally::too_busy(&text).map(str::to_owned));
         if text.starts_with("{\"reason\":") {
-            messages.push(text.into_owned());
+            told.messages.push(text.into_owned());
         } else {
             to.write(&line);
         }
         line.clear();
     }
-    (tally, messages)
+    told
 }
 
 fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
@@ -196,10 +209,10 @@ mod tests {
         let printed =
             "test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured\nRan 3 tests in 1s\nno newline";
         let buffer = Mutex::default();
-        let told = format!("{{\"reason\":\"build-finished\"}}\n{printed}");
-        let counted = Tally { passed: 5, failed: 0, ignored: 1 };
-        let (tally, messages) = forward(told.as_bytes(), Output::KeptOfIdle(&buffer));
-        assert_eq!((tally, messages.len()), (counted, 1));
+        let text = format!("{{\"reason\":\"build-finished\"}}\n{printed}");
+        let counted = Tally { passed: 5, failed: 0, ignored: 1, ..Tally::default() };
+        let told = forward(text.as_bytes(), Output::KeptOfIdle(&buffer));
+        assert_eq!((told.tally, told.messages.len()), (counted, 1));
         assert_eq!(*buffer.lock().expect("a buffer"), printed.as_bytes());
     }
 

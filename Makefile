@@ -7,7 +7,7 @@ LAB = $(or $(CARGO_TARGET_DIR),target)/release/freshwire-lab
 FUZZ_MS ?= 60000
 
 .PHONY: help demo test check build install-demo install-test fuzz memory worlds scenes held-out soak-values lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
-	packages packages-test packages-twice install-packages \
+	packages packages-test packages-twice install-packages test-root documents \
 	test-kernel test-kernel-long test-kernel-loads test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
 
@@ -44,6 +44,12 @@ packages: install-packages ## packages for Debian, the wheel, the crates; in tar
 packages-test: packages ## installs the packages in a clean Debian without Rust, uses them there, and runs the steps of the Dockerfile; root
 	packaging/test.sh
 	packaging/docker/test.py
+
+test-root: install-packages ## the installation of `make test` in a clean Debian, each requirement asked for, every block of the documents run; root
+	packaging/root.sh
+
+documents: install-test ## every block of code in the documents, the slow ones too
+	xtask/documents.py --long
 
 packages-twice: install-packages ## builds the packages twice in different folders and compares them byte by byte
 	packaging/twice.sh

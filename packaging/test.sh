@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target=${CARGO_TARGET_DIR:-target}
-packages=$(realpath "${PACKAGES:-$target/packages}")
+packages=$(realpath -m "${PACKAGES:-$target/packages}")
 base=$target/packages-base
 root=$target/packages-root
 
@@ -25,6 +25,19 @@ if [ -n "$missing" ]; then
 fi
 if [ "${1:-}" = --check ]; then exit 0; fi
 
+make_base() {
+    if [ -e "$base/etc/debian_version" ]; then return; fi
+    rm -rf "$base" "$base.part"
+    debootstrap --variant=minbase "$codename" "$base.part" "$mirror" >"$target/debootstrap.log" ||
+        { tail -n 5 "$target/debootstrap.log" >&2; exit 1; }
+    mv "$base.part" "$base"
+}
+# Only the clean root file system, for others.
+if [ "${1:-}" = --base ]; then
+    make_base
+    exit 0
+fi
+
 if [ "${1:-}" != --inside ]; then
     # The mounts exist in the child's namespace alone, so that deleting the folder cannot reach what was mounted.
     rm -rf "$root"
@@ -34,12 +47,7 @@ if [ "${1:-}" != --inside ]; then
     exit "$status"
 fi
 
-if [ ! -e "$base/etc/debian_version" ]; then
-    rm -rf "$base" "$base.part"
-    debootstrap --variant=minbase "$codename" "$base.part" "$mirror" >"$target/debootstrap.log" ||
-        { tail -n 5 "$target/debootstrap.log" >&2; exit 1; }
-    mv "$base.part" "$base"
-fi
+make_base
 cp -a "$base" "$root"
 mount --bind /proc "$root/proc"
 # Services are not started in it.

@@ -1,98 +1,86 @@
 #!/usr/bin/env bash
-# Installs what `make demo` or `make test` needs and this machine lacks. As root it asks apt; otherwise it prints the
-# one line that an administrator would type, goes on where the package is optional, and stops where it is not.
+# Installs what `make demo`, `make test` or `make packages` needs and this machine lacks, by xtask/requirements.txt. As root it asks
+# apt; otherwise it prints the one line that an administrator would type, goes on where a package is optional, and stops where it is not.
+# `install.sh ask JOB` only says of each requirement whether it is there; `install.sh has KIND NAME` asks for one.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
-job=${1:?usage: install.sh demo|test|packages}
-
-needed=()   # packages without which the job cannot run
-wanted=()   # packages without which a step of the job is skipped
 
 lacks() { ! command -v "$1" >/dev/null 2>&1; }
-lacks_gstreamer_headers() { ! pkg-config --atleast-version=1.22 gstreamer-1.0 gstreamer-base-1.0 2>/dev/null; }
 
-# Without a libc header a C compiler that is there still cannot link.
-if lacks cc; then needed+=(gcc libc6-dev); fi
-case $job in
-demo)
-    if lacks ffmpeg || lacks ffprobe; then needed+=(ffmpeg); fi
+# All elements with their plugins, in one call.
+elements=
+has_element() {
+    if [ -z "$elements" ]; then elements=$(gst-inspect-1.0 2>/dev/null | sed -n 's/^[^:]*: *\([^: ]*\): .*/ \1 /p') || true; fi
+    grep -qF " $1 " <<<"$elements"
+}
+
+# Whether a requirement is there: kind and name of the table.
+has() {
+    case $1 in
+    program) ! lacks "$2" ;;
+    element) has_element "$2" ;;
+    python) /usr/bin/python3 -c "import $2" ;;
+    typelib) /usr/bin/python3 -c "import gi; gi.require_version('$2', '1.0'); from gi.repository import $2" ;;
+    header) cc -E -include "$2" -xc /dev/null ;;
+    library) ldconfig -p | grep -qF "$2" ;;
+    pkg-config) pkg-config "--atleast-version=${2#*>=}" "${2%>=*}" ;;
+    static) ! lacks "$2" && ! ldd "$(command -v "$2")" ;;
+    script) "./$2" --check ;;
+    *)
+        echo "install.sh: unknown kind $1" >&2
+        exit 2
+        ;;
+    esac >/dev/null 2>&1
+}
+
+# The rows of a job, one name a line: kind, name, packages, and `!` where nothing runs without it.
+rows() {
+    sed -e 's/#.*//' xtask/requirements.txt | while read -r kind names packages jobs; do
+        case " $jobs " in
+        *" $1! "*) mark='!' ;;
+        *" $1 "*) mark='?' ;;
+        *) continue ;;
+        esac
+        for name in ${names//,/ }; do echo "$kind $name $packages $mark"; done
+    done
+}
+
+case ${1:-} in
+has)
+    has "$2" "$3"
+    exit
     ;;
-test)
-    if lacks git; then needed+=(git); fi
-    if lacks ffmpeg || lacks ffprobe; then wanted+=(ffmpeg); fi
-    if lacks c++; then wanted+=(g++); fi
-    if lacks nc; then wanted+=(netcat-openbsd); fi
-    if ! /usr/bin/python3 -c 'import cryptography' >/dev/null 2>&1; then wanted+=(python3 python3-cryptography); fi
-    if ! /usr/bin/python3 -c 'import simpy' >/dev/null 2>&1; then wanted+=(python3 python3-simpy3); fi
-    # The Python package's tests make an environment of their own (xtask/python.sh).
-    if ! xtask/python.sh --check 2>/dev/null; then wanted+=(python3 python3-venv); fi
-    if lacks openssl; then wanted+=(openssl); fi
-    # The C library: as a user links it, and under valgrind.
-    if lacks pkg-config; then wanted+=(pkg-config); fi
-    if lacks valgrind; then wanted+=(valgrind); fi
-    if lacks dpkg-architecture; then wanted+=(dpkg-dev); fi
-    if lacks tshark; then wanted+=(tshark); fi
-    # UDP receivers of other people, for `freshwire push`.
-    if lacks iperf; then wanted+=(iperf); fi
-    if lacks dnsmasq; then wanted+=(dnsmasq-base); fi
-    if lacks chromium; then wanted+=(chromium); fi
-    if lacks firefox-esr; then wanted+=(firefox-esr); fi
-    if lacks gst-inspect-1.0; then wanted+=(gstreamer1.0-tools); fi
-    # Element by element: each is in a package of its own.
-    while read -r element package; do
-        if ! gst-inspect-1.0 "$element" >/dev/null 2>&1; then wanted+=("$package"); fi
-    done <<'ELEMENTS'
-videotestsrc gstreamer1.0-plugins-base
-rtspsrc gstreamer1.0-plugins-good
-udpsrc gstreamer1.0-plugins-good
-h264parse gstreamer1.0-plugins-bad
-x264enc gstreamer1.0-plugins-ugly
-avdec_h264 gstreamer1.0-libav
-rtspclientsink gstreamer1.0-rtsp
-ELEMENTS
-    # The elements are compiled against its headers.
-    if lacks_gstreamer_headers; then wanted+=(libgstreamer1.0-dev pkg-config); fi
-    # Guests with stock kernels (kernel/guest).
-    if lacks qemu-system-x86_64; then wanted+=(qemu-system-x86); fi
-    if lacks busybox || ldd "$(command -v busybox)" >/dev/null 2>&1; then wanted+=(busybox-static); fi
-    if lacks modprobe; then wanted+=(kmod); fi
-    if lacks cpio; then wanted+=(cpio); fi
-    if lacks xz; then wanted+=(xz-utils); fi
-    if lacks make; then wanted+=(make); fi
-    if lacks tc; then wanted+=(iproute2); fi
-    # Real connections through the ACK filter.
-    if lacks ethtool; then wanted+=(ethtool); fi
-    # The kernel's own build tools are linked with it.
-    if ! ldconfig -p | grep -q 'libelf\.so\.1'; then wanted+=(libelf1); fi
-    # What the lab compares with (lab/peers).
-    while read -r header package; do
-        if ! cc -E -include "$header" -xc /dev/null >/dev/null 2>&1; then wanted+=("$package"); fi
-    done <<'HEADERS'
-srt/srt.h libsrt-openssl-dev
-usrsctp.h libusrsctp-dev
-HEADERS
-    if ! /usr/bin/python3 -c 'import gi; gi.require_version("GstRtspServer", "1.0")' >/dev/null 2>&1; then
-        wanted+=(python3-gi gir1.2-gst-rtsp-server-1.0)
-    fi
+ask)
+    missing=0
+    while read -r kind name packages _; do
+        if has "$kind" "$name"; then echo "ok       $kind $name"; else
+            echo "MISSING  $kind $name (${packages//,/ })"
+            missing=$((missing + 1))
+        fi
+    done < <(rows "${2:?usage: install.sh ask JOB}")
+    echo "$missing missing"
+    [ "$missing" = 0 ]
+    exit
     ;;
-packages)
-    if lacks c++; then needed+=(g++); fi
-    if lacks git; then needed+=(git); fi
-    if lacks make; then needed+=(make); fi
-    if lacks dpkg-architecture; then needed+=(dpkg-dev); fi
-    if ! python3 -c 'import ensurepip' 2>/dev/null; then needed+=(python3 python3-venv); fi
-    if lacks_gstreamer_headers; then needed+=(libgstreamer1.0-dev pkg-config); fi
-    # The test of the packages.
-    if lacks debootstrap; then wanted+=(debootstrap); fi
-    if lacks ip; then wanted+=(iproute2); fi
-    if lacks lintian; then wanted+=(lintian); fi
-    ;;
+demo | test | packages | bench) job=$1 ;;
 *)
-    echo "install.sh: unknown job $job: use demo, test or packages" >&2
+    echo "usage: install.sh demo|test|packages|bench" >&2
     exit 2
     ;;
 esac
+
+needed=()   # packages without which the job cannot run
+wanted=()   # packages without which a step of the job is skipped
+while read -r kind name packages mark; do
+    if has "$kind" "$name"; then continue; fi
+    for package in ${packages//,/ }; do
+        case " ${needed[*]} ${wanted[*]} " in
+        *" $package "*) ;;
+        *) if [ "$mark" = '!' ]; then needed+=("$package"); else wanted+=("$package"); fi ;;
+        esac
+    done
+done < <(rows "$job")
 
 missing=("${needed[@]}" "${wanted[@]}")
 if ((${#missing[@]})); then

@@ -29,6 +29,7 @@ fn variable(name: &str) -> String {
 /// Builds the package in a target folder of its own: Cargo holds the lock of the outer one meanwhile.
 fn build(manifest: &Path, target: &str) -> PathBuf {
     let folder = PathBuf::from(variable("OUT_DIR")).join("preload");
+    // Programs: own
     let mut command = Command::new(variable("CARGO"));
     command.args(["build", "--release", "--quiet", "--manifest-path"]).arg(manifest);
     command.args(["--target", target, "--target-dir"]).arg(&folder);

@@ -4,9 +4,11 @@ mod budgets;
 mod circles;
 mod citations;
 mod dependencies;
+mod documents;
 mod mask;
 mod pauses;
 mod publication;
+mod requirements;
 mod style;
 mod texts;
 mod unsafety;
@@ -19,7 +21,7 @@ use workspace::Workspace;
 /// Runs every rule, prints what was found and returns whether nothing was.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let workspace = Workspace::load(root)?;
-    let rules: [(&str, Vec<String>); 10] = [
+    let rules: [(&str, Vec<String>); 12] = [
         ("dependencies between crates", dependencies::findings(&workspace.packages)),
         ("circles between files", circles::findings(&workspace)),
         ("unused dependencies", dependencies::unused(&workspace)),
@@ -28,6 +30,8 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
         ("unsafe code", unsafety::findings(&workspace)),
         ("rules of the specifications", citations::findings(&workspace)),
         ("pauses in tests", pauses::findings(&workspace)),
+        ("requirements", requirements::findings(&workspace)),
+        ("documents", documents::findings(&workspace)),
         ("texts", texts::findings(&workspace)),
         ("style", style::findings(&workspace)),
     ];

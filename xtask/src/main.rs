@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod documents;
+mod requirements;
 mod suite;
 
 use std::path::{Path, PathBuf};

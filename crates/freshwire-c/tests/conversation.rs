@@ -142,6 +142,7 @@ fn the_manuals_first_program_delivers_a_record() {
         let mut text = String::new();
         viewer.accept().expect("a program").0.read_to_string(&mut text).map(|_| text)
     });
+    // Programs: own
     let said = run(Command::new(built).env("LD_LIBRARY_PATH", libraries()));
     assert_eq!(
         (said.as_str(), reader.join().expect("no panic").expect("text")),

@@ -144,6 +144,7 @@ impl Testbed {
         veth((near, NEAR), (middle, MIDDLE_NEAR))?;
         veth((middle, MIDDLE_FAR), (far, FAR))?;
         let tso = if receiver == Receiver::Offload { "on" } else { "off" };
+        // Programs: ethtool
         inside(near, "ethtool", &["-K", NEAR, "gro", "on"])?;
         // A veth hands arrivals to the other end's thread only if its own side does not segment. Else they are handled on whatever
         // processor sends, and counted as nobody's.

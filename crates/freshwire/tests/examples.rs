@@ -39,6 +39,7 @@ fn read(mut from: impl Read + Send + 'static) -> JoinHandle<std::io::Result<Stri
 /// Runs an example to its end and returns what it wrote, its other processes included.
 fn run(name: &str, arguments: &[&str]) -> Result<Option<String>> {
     let Some(program) = program(name)? else { return Ok(None) };
+    // Programs: own
     let mut command = Command::new(program);
     let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let out = read(child.stdout.take().ok_or("a pipe")?);

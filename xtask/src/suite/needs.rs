@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::requirements::{Kind, TABLE, parse};
+
 /// A requirement that can be missing.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Need {
@@ -10,31 +12,29 @@ pub(super) enum Need {
     Miri,
     /// Python 3.11 and the lab's tests.
     Lab,
-    /// What the lab's implementation of A1 needs of Python beyond that.
-    Cryptography,
-    /// What the lab's model of the receive queue needs of Python.
-    Simpy,
     /// Permission to make user and network namespaces.
     Namespaces,
-    /// ffmpeg and ffprobe.
-    Ffmpeg,
-    /// GStreamer's command line with the plugins of players and publishers, and its RTSP server for Python.
-    Gstreamer,
-    /// What the elements are compiled against.
-    GstreamerHeaders,
-    /// A browser that runs without a screen.
-    Chromium,
-    /// Another one. Debian's name for it: Ubuntu has Firefox as a snap alone, which cannot run in the tests' namespaces.
-    Firefox,
-    /// Wireshark's command line, with Lua.
-    Tshark,
     /// What boots a guest with a stock kernel.
     Guests,
-    /// What builds a package for Debian.
-    Dpkg,
-    /// A Python that can make an environment for the package's tests.
-    Python,
+    /// Rows of the table of requirements.
+    Rows(&'static [(Kind, &'static str)]),
+    /// Everything that the table has for `make test`: what some test program may call.
+    All,
 }
+
+/// What the lab's implementation of A1 needs of Python.
+pub(super) const CRYPTOGRAPHY: Need = Need::Rows(&[(Kind::Python, "cryptography")]);
+/// What the lab's model of the receive queue needs of Python.
+pub(super) const SIMPY: Need = Need::Rows(&[(Kind::Python, "simpy")]);
+pub(super) const FFMPEG: Need = Need::Rows(&[(Kind::Program, "ffmpeg"), (Kind::Program, "ffprobe")]);
+/// What the elements are compiled against.
+pub(super) const GSTREAMER_HEADERS: Need =
+    Need::Rows(&[(Kind::PkgConfig, "gstreamer-1.0>=1.22"), (Kind::PkgConfig, "gstreamer-base-1.0>=1.22")]);
+/// What builds a package for Debian.
+pub(super) const DPKG: Need =
+    Need::Rows(&[(Kind::Program, "dpkg-deb"), (Kind::Program, "dpkg-architecture")]);
+/// A Python that can make an environment for the package's tests.
+pub(super) const PYTHON: Need = Need::Rows(&[(Kind::Script, "xtask/python.sh")]);
 
 impl Need {
     /// `None` if it is there, otherwise what is missing and what to do.
@@ -52,62 +52,43 @@ impl Need {
                     "Python 3.11 is missing: apt-get install python3",
                 )
             }
-            Self::Cryptography => (
-                succeeds("/usr/bin/python3", &["-c", "import cryptography"]),
-                "Python's cryptography is missing: apt-get install python3-cryptography",
-            ),
-            Self::Simpy => (
-                succeeds("/usr/bin/python3", &["-c", "import simpy"]),
-                "Python's simpy is missing: apt-get install python3-simpy3",
-            ),
             Self::Namespaces => (
                 succeeds("unshare", &["--user", "--map-root-user", "--net", "true"]),
                 "user namespaces are not permitted: sysctl kernel.unprivileged_userns_clone=1, or see `freshwire doctor`",
             ),
-            Self::Ffmpeg => (
-                succeeds("ffmpeg", &["-version"]) && succeeds("ffprobe", &["-version"]),
-                "ffmpeg is missing: apt-get install ffmpeg",
-            ),
-            Self::Gstreamer => (
-                GSTREAMER_ELEMENTS.iter().all(|element| succeeds("gst-inspect-1.0", &[element]))
-                    && succeeds("/usr/bin/python3", &["-c", RTSP_SERVER]),
-                "GStreamer is missing or lacks plugins: xtask/install.sh test says which packages",
-            ),
-            Self::GstreamerHeaders => (
-                succeeds("pkg-config", &["--atleast-version=1.22", "gstreamer-1.0", "gstreamer-base-1.0"]),
-                "GStreamer's headers are missing: apt-get install libgstreamer1.0-dev pkg-config",
-            ),
-            Self::Tshark => (succeeds("tshark", &["--version"]), "tshark is missing: apt-get install tshark"),
             Self::Guests => (
                 succeeds(&root.join("kernel/guest/run.sh").to_string_lossy(), &["--check"]),
                 "a guest cannot be booted: kernel/guest/run.sh --check says what is missing",
             ),
-            Self::Python => (
-                succeeds(&root.join("xtask/python.sh").to_string_lossy(), &["--check"]),
-                "Python 3.11 to 3.13 with venv is missing: apt-get install python3 python3-venv",
-            ),
-            Self::Dpkg => (
-                succeeds("dpkg-deb", &["--version"]) && succeeds("dpkg-architecture", &["--version"]),
-                "dpkg-dev is missing: apt-get install dpkg-dev",
-            ),
-            Self::Chromium => {
-                (succeeds("chromium", &["--version"]), "chromium is missing: apt-get install chromium")
-            }
-            Self::Firefox => (
-                succeeds("firefox-esr", &["--version"]),
-                "firefox-esr is missing: apt-get install firefox-esr",
-            ),
+            Self::Rows(rows) => return missing_row(root, rows),
+            Self::All => return missing_at_all(root),
         };
         (!there).then(|| advice.to_owned())
     }
 }
 
-/// One element of each package that the tests use.
-const GSTREAMER_ELEMENTS: &[&str] =
-    &["rtspsrc", "rtspclientsink", "h264parse", "avdec_h264", "x264enc", "videotestsrc", "appsrc"];
+/// The first of these rows of the table that is missing. `xtask/install.sh` knows how to ask for each kind.
+fn missing_row(root: &Path, rows: &[(Kind, &str)]) -> Option<String> {
+    let install = root.join("xtask/install.sh");
+    let is_there = |kind: Kind, name: &str| succeeds(&install.to_string_lossy(), &["has", kind.word(), name]);
+    let (kind, name) = rows.iter().find(|(kind, name)| !is_there(*kind, name))?;
+    let table = std::fs::read_to_string(root.join(TABLE)).unwrap_or_default();
+    let rows = parse(&table).unwrap_or_default();
+    let row = rows.iter().find(|row| row.kind == *kind && row.name == *name);
+    let packages = row.map_or(String::new(), |row| row.packages.replace(',', " "));
+    Some(format!("the {} {name} is missing: apt-get install {packages}", kind.word()))
+}
 
-const RTSP_SERVER: &str =
-    "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer";
+/// What `xtask/install.sh ask test` misses.
+fn missing_at_all(root: &Path) -> Option<String> {
+    let output =
+        Command::new(root.join("xtask/install.sh")).args(["ask", "test"]).stdin(Stdio::null()).output();
+    let said = output.map_or(String::new(), |output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let missing: Vec<&str> =
+        said.lines().filter_map(|line| line.strip_prefix("MISSING")).map(str::trim).collect();
+    (!missing.is_empty())
+        .then(|| format!("missing: {}; `xtask/install.sh test` installs it", missing.join(", ")))
+}
 
 /// Is miri there, or can it be installed? An existing nightly is kept as it is.
 fn miri() -> bool {
@@ -138,6 +119,14 @@ mod tests {
         assert!(succeeds("true", &[]));
         assert!(!succeeds("false", &[]));
         assert!(!succeeds("a-program-that-is-nowhere", &[]));
+    }
+
+    #[test]
+    fn a_missing_row_is_said_with_its_package() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace");
+        assert_eq!(missing_row(root, &[(Kind::Program, "sh"), (Kind::Program, "cat")]), None);
+        let reason = missing_row(root, &[(Kind::Program, "sh"), (Kind::Program, "no-such-program")]);
+        assert_eq!(reason.as_deref(), Some("the program no-such-program is missing: apt-get install "));
     }
 
     #[test]

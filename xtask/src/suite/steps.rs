@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::command::CommandLine;
-use super::needs::Need;
+use super::needs::{CRYPTOGRAPHY, DPKG, FFMPEG, GSTREAMER_HEADERS, Need, PYTHON, SIMPY};
 
 /// One step.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ impl Step {
 
 /// All steps but the test programs.
 pub(super) fn all(root: &Path) -> Vec<Step> {
-    let elements = Need::GstreamerHeaders.missing(root).is_none();
+    let elements = GSTREAMER_HEADERS.missing(root).is_none();
     let workspace = Workspace { root, features: if elements { "freshwire-gst/plugin" } else { "" } };
     [workspace.first(), workspace.timed(), workspace.beside()].concat()
 }
@@ -100,15 +100,8 @@ impl Workspace<'_> {
             self.step("format", Lane::First, CommandLine::new("cargo", &["fmt", "--all", "--", "--check"])),
             self.step("check", Lane::First, CommandLine::new("cargo", &["xtask", "check"])),
             // The same commit gives the same verdict; other seeds are what `make fuzz` is for.
-            self.step("tests", Lane::Build, build.with("BOLERO_RANDOM_SEED", "20260101")).wants(&[
-                Need::Namespaces,
-                Need::Ffmpeg,
-                Need::Gstreamer,
-                Need::GstreamerHeaders,
-                Need::Chromium,
-                Need::Firefox,
-                Need::Tshark,
-            ]),
+            self.step("tests", Lane::Build, build.with("BOLERO_RANDOM_SEED", "20260101"))
+                .wants(&[Need::Namespaces, Need::All]),
         ]
     }
 
@@ -116,12 +109,17 @@ impl Workspace<'_> {
         vec![
             self.script("end-to-end", Lane::Waiting, "xtask/end-to-end.sh").needs(&[
                 Need::Namespaces,
-                Need::Ffmpeg,
+                FFMPEG,
                 Need::Lab,
             ]),
-            self.script("interop", Lane::Waiting, "xtask/interop-a1.sh")
-                .needs(&[Need::Lab, Need::Cryptography]),
-            self.script("python", Lane::Alone, "xtask/python.sh").needs(&[Need::Python]),
+            self.script("interop", Lane::Waiting, "xtask/interop-a1.sh").needs(&[Need::Lab, CRYPTOGRAPHY]),
+            // What the documents say, in short form.
+            self.script("documents", Lane::Waiting, "xtask/documents.py").needs(&[
+                Need::Namespaces,
+                FFMPEG,
+                PYTHON,
+            ]),
+            self.script("python", Lane::Alone, "xtask/python.sh").needs(&[PYTHON]),
             Step {
                 limit: minutes(25),
                 ..self.script("kernel", Lane::Alone, "kernel/guest/test.sh").needs(&[Need::Guests])
@@ -150,10 +148,10 @@ impl Workspace<'_> {
             )
             .needs(&[Need::Lab]),
             // The packages that need no compiler; `make packages-test` has the others.
-            beside("packages", CommandLine::new("packaging/check.sh", &[])).needs(&[Need::Dpkg]),
+            beside("packages", CommandLine::new("packaging/check.sh", &[])).needs(&[DPKG]),
             beside("lab", python(&["-m", "unittest", "discover", "-s", "lab/tests", "-t", "lab"]))
                 .needs(&[Need::Lab])
-                .wants(&[Need::Simpy]),
+                .wants(&[SIMPY]),
             beside("miri", CommandLine::new("rustup", &miri).with("CARGO_TARGET_DIR", "target/miri"))
                 .needs(&[Need::Miri]),
             // A folder of its own: the flag would otherwise make cargo build everything anew, twice.
@@ -164,7 +162,7 @@ impl Workspace<'_> {
                     .with("CARGO_TARGET_DIR", "target/loom"),
             ),
             // What the step `python` tests, and the first time an environment for that.
-            beside("wheel", CommandLine::new("xtask/python.sh", &["--build"])).needs(&[Need::Python]),
+            beside("wheel", CommandLine::new("xtask/python.sh", &["--build"])).needs(&[PYTHON]),
             beside("clippy", self.cargo("clippy", &["--all-targets", "--", "-D", "warnings"])),
             // Apart from the others, which have a library of its name among their pages.
             beside("docs-cli", documents(&["--bin", "freshwire"])),

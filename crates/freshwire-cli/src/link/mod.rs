@@ -54,6 +54,7 @@ fn run_programs(args: &LinkArgs, namespaces: &Namespaces, signals: &Signals) -> 
         start_peer(namespaces, peer)?;
     }
     let (program, arguments) = args.command.split_first().context("there is no command to run")?;
+    // Programs: own
     let mut command = Command::new(program);
     command.args(arguments);
     set_environment(namespaces, &mut command);

@@ -53,6 +53,7 @@ pub(crate) fn run(args: &PushArgs) -> anyhow::Result<ExitCode> {
     let path = program::find(name)
         .with_context(|| format!("{}: no such program; give its path, or look at $PATH", name.display()))?;
     let obstacle = program::obstacle(&path);
+    // Programs: own
     let mut command = Command::new(&path);
     command.arg0(name).args(arguments);
     match &obstacle {
@@ -103,6 +104,7 @@ pub(crate) fn readiness() -> Result<PathBuf, String> {
     if let Some(obstacle) = program::obstacle(&shell).filter(Obstacle::is_final) {
         return Err(format!("{}: {obstacle}", shell.display()));
     }
+    // Programs: own
     let output = Command::new(&shell)
         .args(["-c", "exit 0"])
         .env("LD_PRELOAD", &library)

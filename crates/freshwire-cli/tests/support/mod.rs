@@ -57,6 +57,7 @@ impl Ended {
 
 /// The command under test.
 pub(crate) fn freshwire(arguments: &[&str]) -> Command {
+    // Programs: own
     let mut command = Command::new(crate::PROGRAM);
     command.args(arguments);
     command

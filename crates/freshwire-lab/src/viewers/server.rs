@@ -48,6 +48,7 @@ impl Server {
     pub(crate) fn command(self, listen: SocketAddr, config: Option<&Path>) -> anyhow::Result<Command> {
         Ok(match self {
             Self::Freshwire => {
+                // Programs: own
                 let mut command = Command::new(product::program()?);
                 command.args([
                     "serve",

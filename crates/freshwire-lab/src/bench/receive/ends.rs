@@ -262,6 +262,7 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<Outcome> {
     let own = std::env::current_exe().context("cannot find this program's own file")?;
     let mut command = match plan {
         Plan::Stall { method: Method::Preloaded, .. } => {
+            // Programs: own
             let mut command = Command::new(crate::product::program()?);
             command.args(["push", "--"]).arg(own);
             command

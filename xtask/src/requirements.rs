@@ -72,7 +72,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
             return Err(format!("{TABLE}:{line} has the unknown kind {kind}"));
         };
         let known = |job: &&str| ["test", "demo", "packages", "bench"].contains(&job.trim_end_matches('!'));
-        if jobs.is_empty() || !jobs.iter().all(|job| known(job)) {
+        if jobs.is_empty() || !jobs.iter().all(known) {
             return Err(format!(
                 "{TABLE}:{line} needs jobs: test, demo, packages or bench, with `!` where nothing runs without it"
             ));

@@ -104,6 +104,10 @@ fn judge(name: &str, mut run: impl FnMut() -> Trial) -> Verdict {
 
 /// Writes a line in one piece.
 fn say(line: &str) {
+    // The tests of this file measure nothing that counts.
+    if cfg!(test) {
+        return;
+    }
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 

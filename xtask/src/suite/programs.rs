@@ -31,6 +31,9 @@ const COMPUTING: &[&str] = &[
 
 /// Programs that measure: delays to the millisecond, rates to the percent, or what a player shows in time.
 const MEASURING: &[&str] = &[
+    "-p freshwire --test account",
+    "-p freshwire --test engine",
+    "-p freshwire --test state",
     "-p freshwire-acks --test connections",
     "-p freshwire-lab --test lab",
     "-p freshwire-netns --test link",
@@ -100,13 +103,44 @@ mod tests {
         let steps = steps_of(&[LIBRARY, TEST, COMMAND, finished]).expect("messages");
         let told: Vec<_> = steps.iter().map(|step| (step.name.as_str(), step.lane)).collect();
         let expected =
-            [("-p freshwire --test account", Lane::Waiting), ("-p freshwire-a1 --lib", Lane::Beside)];
+            [("-p freshwire --test account", Lane::Alone), ("-p freshwire-a1 --lib", Lane::Beside)];
         assert_eq!(told, expected);
         assert_eq!(
             steps[0].line.describe(),
             "SEED='7' CARGO_MANIFEST_DIR='/w/crates/freshwire' /t/account-2 "
         );
         assert_eq!(steps[0].folder, Path::new("/w/crates/freshwire"));
+    }
+
+    /// The source of a program in the lists: a file of tests, or a library.
+    fn source(root: &Path, name: &str) -> std::path::PathBuf {
+        let mut words = name.split(' ').skip(1);
+        let folder = root.join("crates").join(words.next().unwrap_or_default());
+        match (words.next(), words.next()) {
+            (Some("--test"), Some(test)) => folder.join("tests").join(format!("{test}.rs")),
+            _ => folder.join("src/lib.rs"),
+        }
+    }
+
+    #[test]
+    fn the_lists_name_programs_that_exist_and_all_that_measure() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace");
+        for name in COMPUTING.iter().chain(MEASURING) {
+            assert!(source(root, name).is_file(), "{name} is no test program");
+        }
+        let mut measuring = 0;
+        for folder in std::fs::read_dir(root.join("crates")).expect("crates") {
+            let Ok(tests) = std::fs::read_dir(folder.expect("a crate").path().join("tests")) else {
+                continue;
+            };
+            for path in tests.map(|test| test.expect("a test").path()).filter(|path| path.is_file()) {
+                let uses = std::fs::read_to_string(&path).is_ok_and(|text| text.contains("trust::{"));
+                let is_listed = MEASURING.iter().any(|name| source(root, name) == path);
+                assert!(!uses || is_listed, "{} measures: add it to MEASURING", path.display());
+                measuring += usize::from(uses);
+            }
+        }
+        assert!(measuring >= 4);
     }
 
     #[test]

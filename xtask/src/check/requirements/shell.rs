@@ -148,7 +148,7 @@ impl Quotes {
                 (Some('#'), '(') => self.stack.push('#'),
                 (Some('('), ')') => {
                     self.stack.pop();
-                    out.push_str("\u{3}");
+                    out.push('\u{3}');
                 }
                 (_, '\'') => {
                     self.stack.push('\'');

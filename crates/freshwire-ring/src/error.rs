@@ -118,7 +118,7 @@ pub enum PushError {
     #[error("the record is larger than the ring can ever hold: use more slots or larger blocks")]
     TooLarge,
     /// The region has no such ring.
-    #[error("there is no such ring: use Sink::ring(), or raise RingConfig::rings")]
+    #[error("there is no such ring: use that of a sink, or raise RingConfig::rings")]
     NoSuchRing,
     /// The sender has closed the ring: its connection is over.
     #[error("the sender has closed this ring: its connection is over")]

@@ -77,7 +77,7 @@ pub use sink::{Monitor, Sink};
 pub use sink_id::{SinkId, StaleSink};
 pub use stats::{LAYERS, PathRate, SinkSnapshot, SinkStats};
 pub use tcp::{DEFAULT_FILL_FIRST, Engine, EngineGroup, EnginePool, EngineThread, Handle};
-pub use watch::{SinkEvents, SinkWatch};
+pub use watch::{EndEvent, SinkEvents, SinkWatch};
 
 /// The examples of the documents, compiled with the tests.
 #[cfg(doctest)]

@@ -284,6 +284,16 @@ impl Sender {
         called[engine] = true;
     }
 
+    /// Wakes a sink's node, or notes its engine.
+    fn call_later(&mut self, sink: SinkId) {
+        let Ok(entry) = self.entry(sink) else { return };
+        match &entry.server {
+            ServedBy::Node(node) => node.call(),
+            &ServedBy::Engine(Numbered { engine, .. }) => Self::note_call(&mut self.called, engine),
+            ServedBy::Direct(_) => {}
+        }
+    }
+
     /// Wakes the engines that were noted, each once.
     fn call_noted(&mut self) {
         let Self { called, engines: Some(engines), .. } = self else { return };
@@ -399,12 +409,8 @@ impl Sender {
             match pushed {
                 Ok(asleep) => {
                     taken += 1;
-                    match self.entry(sink).map(|entry| &entry.server) {
-                        Ok(ServedBy::Node(node)) if asleep => node.call(),
-                        Ok(&ServedBy::Engine(Numbered { engine, .. })) if asleep => {
-                            Self::note_call(&mut self.called, engine);
-                        }
-                        _ => {}
+                    if asleep {
+                        self.call_later(sink);
                     }
                 }
                 Err(error @ (RingError::Full | RingError::Closed)) => {
@@ -422,7 +428,7 @@ impl Sender {
         result.map(|()| taken)
     }
 
-    /// Sinks that missed the last [`push_to_all`](Self::push_to_all), with the reason.
+    /// Sinks that missed the last [`push_to_all`](Self::push_to_all) or [`replace_to_all`](Self::replace_to_all), with the reason.
     pub fn missed(&self) -> &[(SinkId, PushError)] {
         &self.missed
     }
@@ -485,19 +491,65 @@ impl Sender {
     ///
     /// As [`push`](Self::push).
     pub fn replace(&mut self, sink: SinkId, payload: &[u8], meta: &Meta) -> Result<Replaced, PushError> {
-        self.entry(sink)?;
         let meta = &self.producer.number(meta);
-        if let Some(direct) = self.direct(sink)? {
-            let replaced = direct.replace(payload, meta);
-            return self.checked(sink, meta, replaced);
-        }
-        let mut replaced = self.producer.replace(sink.ring(), payload, meta);
-        if self.make_room(sink, payload.len(), meta, replaced.err()) {
-            replaced = self.producer.replace(sink.ring(), payload, meta);
-        }
-        let replaced = self.checked(sink, meta, replaced)?;
+        let replaced = self.replace_quietly(sink, payload, meta)?;
         if replaced.pushed().notify {
             self.call(sink);
+        }
+        Ok(replaced)
+    }
+
+    /// [Replaces](Self::replace) a value in several sinks, with the same number and one wake-up for each engine. Each ring
+    /// gets a copy of its own, which the next value may overwrite. Returns the number of sinks that accepted it;
+    /// [`missed`](Self::missed) lists the others, as after [`push_to_all`](Self::push_to_all).
+    ///
+    /// # Errors
+    ///
+    /// [`PushError::TooLarge`] for a payload that never fits. Sinks before the failing one have the value.
+    pub fn replace_to_all(
+        &mut self,
+        sinks: impl IntoIterator<Item = SinkId>,
+        payload: &[u8],
+        meta: &Meta,
+    ) -> Result<usize, PushError> {
+        let meta = &self.producer.number(meta);
+        self.missed.clear();
+        let (mut taken, mut result) = (0, Ok(()));
+        for sink in sinks {
+            match self.replace_quietly(sink, payload, meta) {
+                Ok(replaced) => {
+                    taken += 1;
+                    if replaced.pushed().notify {
+                        self.call_later(sink);
+                    }
+                }
+                Err(PushError::TooLarge) => {
+                    result = Err(PushError::TooLarge);
+                    break;
+                }
+                Err(error) => self.missed.push((sink, error)),
+            }
+        }
+        self.call_noted();
+        result.map(|()| taken)
+    }
+
+    /// Replaces a value that has its number, and wakes nobody.
+    fn replace_quietly(&mut self, sink: SinkId, payload: &[u8], meta: &Meta) -> Result<Replaced, PushError> {
+        self.entry(sink)?;
+        let replaced = match self.direct(sink)? {
+            Some(direct) => direct.replace(payload, meta),
+            None => {
+                let mut replaced = self.producer.replace(sink.ring(), payload, meta);
+                if self.make_room(sink, payload.len(), meta, replaced.err()) {
+                    replaced = self.producer.replace(sink.ring(), payload, meta);
+                }
+                replaced
+            }
+        };
+        let replaced = self.checked(sink, meta, replaced)?;
+        if let Replaced::InPlace(_) = replaced {
+            self.entry(sink)?.shared.stats.on_overwritten();
         }
         Ok(replaced)
     }

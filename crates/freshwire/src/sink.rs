@@ -1,7 +1,9 @@
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use freshwire_io::poll::Event;
 use freshwire_ring::MAX_KEPT_FATES;
 
 use crate::carrier::CarrierInUse;
@@ -164,6 +166,8 @@ pub(crate) struct SinkShared {
     changed: Condvar,
     /// Tells a program that waits for changes.
     signal: Signal,
+    /// Readable from the end on; made when a program asks, and let go at the end.
+    end_event: Mutex<Option<Event>>,
 }
 
 /// What the engine could not write into a ring any more, for whoever polls fates.
@@ -203,7 +207,8 @@ impl SinkShared {
             Some(kernel) => kernel.snapshot(),
             None => self.stats.snapshot(),
         };
-        SinkSnapshot { carrier: self.carrier, ..snapshot }
+        let overwritten = self.stats.overwritten();
+        SinkSnapshot { carrier: self.carrier, overwritten, ..snapshot }
     }
 
     pub(crate) fn late_acks(&self) -> &LateAcks {
@@ -213,7 +218,29 @@ impl SinkShared {
     pub(crate) fn end(&self, ended: Ended) {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some((ended, freshwire_io::now()));
         self.changed.notify_all();
+        if let Some(event) = self.lock_end_event().take() {
+            event.signal();
+        }
         self.note_change();
+    }
+
+    /// A file that is readable from the end on.
+    pub(crate) fn end_event(&self) -> io::Result<Event> {
+        let mut kept = self.lock_end_event();
+        let event = match &*kept {
+            Some(event) => event.clone(),
+            None => kept.insert(Event::new()?).clone(),
+        };
+        // An end before the file was there has signalled nothing.
+        if self.has_ended() {
+            event.signal();
+            *kept = None;
+        }
+        Ok(event)
+    }
+
+    fn lock_end_event(&self) -> MutexGuard<'_, Option<Event>> {
+        self.end_event.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something became of records, or the sink has ended: wakes a program that waits for it.

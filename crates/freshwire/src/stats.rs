@@ -15,7 +15,7 @@ const OTHERS: usize = REASONS - 1;
 pub const LAYERS: usize = 8;
 
 /// Statistics of a sink, readable at any time from any thread. Each value is exact; together they are no
-/// consistent snapshot. Only the engine's thread writes.
+/// consistent snapshot. Only the engine's thread writes, but for the sender's count of overwritten values.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct SinkStats {
@@ -48,7 +48,13 @@ pub struct SinkStats {
     unread: AtomicU64,
     unread_max: AtomicU64,
     held_unread_us: AtomicU64,
+    /// The sender's, in a cache line of its own.
+    overwritten: Overwritten,
 }
+
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+struct Overwritten(AtomicU64);
 
 /// Adds to a value that nobody else writes: without the cost of an atomic addition.
 fn add(value: &AtomicU64, more: u64) {
@@ -79,6 +85,8 @@ pub struct SinkSnapshot {
     /// Records dropped, by reason; without reasons that never occurred. Codes without a name are counted together, as
     /// [`Reason::Other`] of 255.
     pub drops: Vec<(Reason, u64)>,
+    /// Queued values that [`Sender::replace`](crate::Sender::replace) overwrote in place. The new value has the fate; these have none.
+    pub overwritten: u64,
     /// Dropped records that the framing replaced, for example by a repetition of the previous picture.
     pub replaced: u64,
     /// Packets sent again because the receiver reported them as missing, over datagrams.
@@ -159,6 +167,15 @@ impl SinkStats {
         };
         add(&self.drops[place], 1);
         add(&self.dropped_by_layer[place_of(layer)], 1);
+    }
+
+    /// Called by the sender alone.
+    pub(crate) fn on_overwritten(&self) {
+        add(&self.overwritten.0, 1);
+    }
+
+    pub(crate) fn overwritten(&self) -> u64 {
+        self.overwritten.0.load(Ordering::Relaxed)
     }
 
     pub(crate) fn on_replaced(&self, records: u64) {
@@ -255,6 +272,7 @@ impl SinkStats {
             bytes: load(&self.bytes),
             acked: load(&self.acked),
             drops,
+            overwritten: self.overwritten(),
             replaced: load(&self.replaced),
             repaired: load(&self.repaired),
             late_repairs: load(&self.late_repairs),

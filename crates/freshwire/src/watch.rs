@@ -29,6 +29,34 @@ impl Sink {
     }
 }
 
+impl Sink {
+    /// Returns a file that becomes readable when the sink has ended, and stays so. For programs that wait for the end alone:
+    /// [`events`](Self::events) also tells of each record.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a file descriptor.
+    pub fn end_event(&self) -> io::Result<EndEvent> {
+        Ok(EndEvent(self.shared.end_event()?))
+    }
+}
+
+/// The end of a sink as a file, from [`Sink::end_event`]. All values of one sink have the same file, which is readable from the end on.
+#[derive(Clone, Debug)]
+pub struct EndEvent(Event);
+
+impl AsFd for EndEvent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for EndEvent {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
 /// Whether changes of the sink are noted.
 fn check(sink: &Sink) -> io::Result<()> {
     if sink.shared.kernel.is_some() { Err(io::ErrorKind::Unsupported.into()) } else { Ok(()) }

@@ -233,6 +233,47 @@ fn a_push_to_all_skips_a_stale_sink_and_wakes_the_others() -> Result<()> {
 }
 
 #[test]
+fn a_replace_to_all_counts_what_it_overwrites_and_names_who_missed_it() -> Result<()> {
+    // No engine runs: everything stays in the rings.
+    let engine = Engine::new()?;
+    let mut sender = sender(&engine.handle())?;
+    let ((near, _far), elsewhere) = (pair()?, fixture(SinkConfig::new(choice::latest()))?);
+    let sink = sender.add_sink(near, SinkConfig::new(choice::latest()))?;
+    let foreign = elsewhere.sink.id();
+    for (at, len) in [10, 10, 5].into_iter().enumerate() {
+        let meta = Meta { key: 1, seq: at as u64, ..Meta::default() };
+        assert_eq!(sender.replace_to_all([foreign, sink.id()], &vec![0; len], &meta), Ok(1));
+        assert_eq!(sender.missed(), [(foreign, PushError::StaleSink(StaleSink(foreign)))]);
+        assert_eq!((sender.waiting(sink.id())?, sink.stats().overwritten), (1, at as u64));
+    }
+    let other = Meta { key: 2, ..Meta::default() };
+    assert_eq!(sender.replace_to_all([sink.id()], b"x", &other), Ok(1));
+    assert_eq!((sender.missed(), sender.waiting(sink.id())?), (&[][..], 2));
+    let large = vec![0; 1 << 20];
+    assert_eq!(sender.replace_to_all([sink.id()], &large, &other), Err(PushError::TooLarge));
+    Ok(())
+}
+
+#[test]
+fn the_end_of_a_sink_is_a_file_that_becomes_readable() -> Result<()> {
+    let Fixture { engine, mut sender, sink, mut far } = fixture(SinkConfig::new(choice::fifo()))?;
+    let is_readable = |event: &freshwire::EndEvent, patience: Duration| {
+        let mut files = [rustix::event::PollFd::new(event, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut files, Some(&patience.try_into()?))
+            .map(|ready| ready > 0)
+            .map_err(Box::<dyn std::error::Error>::from)
+    };
+    let event = sink.end_event()?;
+    sender.push(sink.id(), b"x", &meta(1))?;
+    far.read_exact(&mut [0])?;
+    assert!(!is_readable(&event, Duration::ZERO)?, "records are not the end");
+    drop(engine);
+    assert!(is_readable(&event, TIMEOUT)?);
+    assert!(is_readable(&sink.end_event()?, Duration::ZERO)?, "also for who asks later");
+    Ok(())
+}
+
+#[test]
 fn a_drain_that_ran_out_of_time_is_not_a_delivery() -> Result<()> {
     let config = SinkConfig::new(choice::fifo()).reserve(Reserve::Fixed(1 << 20)).queue_target(None);
     let Fixture { engine: _engine, mut sender, sink, far: _far } = fixture(config)?;

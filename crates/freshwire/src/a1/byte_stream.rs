@@ -43,7 +43,7 @@ const UNSENT: RangeInclusive<usize> = 8..=32;
 #[non_exhaustive]
 pub enum ByteStreamError {
     /// The node hands out messages as they come.
-    #[error("the node hands out messages in any order: set `in_order` in its ConnectionConfig")]
+    #[error("the node hands out messages in any order: set ConnectionConfig::in_order")]
     OutOfOrder,
     /// The quality of service has no retransmission.
     #[error("the quality of service has no retransmission: a byte that is lost would stay lost")]

@@ -1,15 +1,13 @@
-"""A FastAPI application whose state many programs follow: posted over HTTP, read over TCP, fresh for each.
+"""A FastAPI application whose state many browsers follow: set over HTTP, followed over WebSocket on the same port, fresh for each.
 
     uvicorn application:app
+    python -m websockets ws://127.0.0.1:8000/state                  # follows all: one JSON message for each change
     curl -X PUT -d '{"temperature": 21}' 127.0.0.1:8000/state/7     # sets object 7
-    nc 127.0.0.1 5001                                               # follows all, one JSON line for each change
     curl 127.0.0.1:8000/followers                                   # what each follower got
 """
 
-import asyncio
 import contextlib
 import json
-import os
 
 import fastapi
 
@@ -17,34 +15,36 @@ import freshwire
 from freshwire import choice
 
 KEYS = 100
-PORT = int(os.environ.get("FOLLOW_PORT", "5001"))
 
 state = {}
-followers = []
+followers = set()
 
 
 @contextlib.asynccontextmanager
 async def lifespan(app):
-    """Serve followers as long as the application runs."""
+    """Have an engine for as long as the application runs."""
     with freshwire.Engine() as engine:
-        sender = freshwire.Sender(engine, freshwire.Ring.for_clients(clients=100, keys=KEYS, bytes=512))
-
-        async def follow(reader, writer):
-            sink = sender.add_sink(writer.get_extra_info("socket"), choice.latest(), keys=KEYS)
-            followers.append(sink)
-            for key, line in state.items():
-                sink.replace(line, key=key)
-            await reader.read()
-            followers.remove(sink)
-            sink.close(freshwire.Close.Abort)
-            writer.close()
-
-        server = await asyncio.start_server(follow, "127.0.0.1", PORT)
+        app.state.sender = freshwire.Sender(engine, freshwire.Ring.for_clients(clients=100, keys=KEYS, bytes=512))
         yield
-        server.close()
 
 
 app = fastapi.FastAPI(lifespan=lifespan)
+app.add_middleware(freshwire.asgi.Middleware)
+
+
+@app.websocket("/state")
+async def follow(websocket: fastapi.WebSocket):
+    """Send a follower what is there, and then what changes."""
+    sender = websocket.app.state.sender
+    async with await freshwire.asgi.accept(websocket, sender, choice.latest(), keys=KEYS) as follower:
+        for key, record in state.items():
+            follower.sink.replace(record, key=key)
+        followers.add(follower)
+        try:
+            async for _ in follower:
+                pass
+        finally:
+            followers.discard(follower)
 
 
 @app.put("/state/{key}")
@@ -52,15 +52,13 @@ async def put(key: int, value: dict):
     """Set an object, and tell every follower."""
     if not 1 <= key <= KEYS:
         raise fastapi.HTTPException(422, f"key {key}: 1 to {KEYS} is wanted")
-    state[key] = json.dumps({"key": key, "value": value}).encode() + b"\n"
-    for sink in list(followers):
-        with contextlib.suppress(freshwire.Closed):
-            sink.replace(state[key], key=key)
-    return {"followers": len(followers)}
+    state[key] = json.dumps({"key": key, "value": value}).encode()
+    _, missed = app.state.sender.replace_to_all([one.sink for one in followers], state[key], key=key)
+    return {"followers": len(followers) - len(missed)}
 
 
 @app.get("/followers")
 async def following():
     """Tell what each follower got."""
-    stats = [sink.stats() for sink in followers]
-    return [{"sent": one.finished, "superseded": one.drops.get("superseded", 0), "rtt": one.rtt} for one in stats]
+    stats = [one.sink.stats() for one in followers]
+    return [{"sent": one.finished, "overwritten": one.overwritten, "rtt": one.rtt} for one in stats]

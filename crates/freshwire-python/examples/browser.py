@@ -1,4 +1,4 @@
-"""Robot state in any browser: an HTTP server of asyncio hands its sockets over after the upgrade.
+"""Robot state in any browser: an HTTP server of asyncio hands its sockets over at the upgrade.
 
     python browser.py --port 8000        # then open http://127.0.0.1:8000/ in several tabs
 
@@ -8,8 +8,6 @@ an HTTP library of its own: what it needs from this file is `hand_over`.
 
 import argparse
 import asyncio
-import base64
-import hashlib
 import json
 import math
 import time
@@ -30,12 +28,6 @@ socket.onclose = () => (out.textContent += "\\nclosed");
 </script>"""
 
 
-def accept(key):
-    """Return the proof that the server has read the key (RFC 6455, section 4.2.2)."""
-    digest = hashlib.sha1(key.encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()
-    return base64.b64encode(digest).decode()
-
-
 class Http(asyncio.Protocol):
     """As much of HTTP as the example needs."""
 
@@ -52,14 +44,13 @@ class Http(asyncio.Protocol):
         if not end:
             return
         lines = head.decode("latin-1").split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
-        key = headers.get("sec-websocket-key")
-        if key and headers.get("upgrade", "").lower() == "websocket":
-            self.transport.write(
-                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-                + f"Sec-WebSocket-Accept: {accept(key)}\r\n\r\n".encode()
-            )
-            self.robot.hand_over(self.transport, leftover)
+        headers = [(name, value) for name, _, value in (line.partition(":") for line in lines[1:])]
+        if any(name.lower() == "upgrade" for name, _ in headers):
+            try:
+                self.robot.hand_over(self.transport, headers, leftover)
+            except ValueError as error:  # no WebSocket, or a wrong version
+                self.transport.write(f"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n{error}\n".encode())
+                self.transport.close()
         else:
             head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(PAGE)}\r\nConnection: close\r\n\r\n"
             self.transport.write(head.encode() + PAGE)
@@ -74,9 +65,11 @@ class Robot:
         self.viewers = {}
         self.joints = {}
 
-    def hand_over(self, transport, leftover):
+    def hand_over(self, transport, headers, leftover):
         """Serve a browser: the connection is Freshwire's from here on."""
-        viewer = freshwire.WebSocket(self.sender, transport, choice.latest(), leftover=leftover, keys=JOINTS)
+        viewer = freshwire.WebSocket.accept(
+            self.sender, transport, headers, choice.latest(), leftover=leftover, keys=JOINTS
+        )
         for joint, record in self.joints.items():
             viewer.sink.push(record, key=joint + 1)
         self.viewers[viewer] = asyncio.ensure_future(self.listen(viewer))
@@ -94,7 +87,7 @@ class Robot:
         for joint in range(JOINTS):
             angle = round(90 * math.sin(now + joint), 2)
             record = self.joints[joint] = json.dumps({"joint": joint, "angle": angle}).encode()
-            self.sender.push_to_all([viewer.sink for viewer in self.viewers], record, key=joint + 1)
+            self.sender.replace_to_all([viewer.sink for viewer in self.viewers], record, key=joint + 1)
 
 
 async def main(port):

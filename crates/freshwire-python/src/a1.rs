@@ -34,6 +34,23 @@ use crate::guard::{Born, Stop, drop_apart, leave_to_parent, stop_at_exit};
 use crate::waiting::{duration, in_slices, interruptible};
 
 /// An A1 address: connects to other nodes and accepts their connections, over one UDP socket.
+///
+/// Binds to `address`, such as "0.0.0.0:5000"; port 0 lets the kernel choose one. `key` is the node's private key and
+/// `psk` a shared secret, 64 hexadecimal digits each; `allowed` are the public keys of the peers that may connect.
+///
+/// More keyword arguments, with seconds and bytes. Of the node:
+///
+/// - accept: whether others may connect; backlog: connections that wait for `accept`; ask: decide with `incoming`.
+/// - join: a `Join`, for groups; limits: a `Limits` of the work that strangers can cause.
+/// - receive_buffer: bytes of the socket's buffer; busy_poll: seconds for which a call that waits polls first.
+///
+/// Of its connections:
+///
+/// - maximum: a `Qos`, the most that a peer gets; protection: "aead" or "dangerous-plain".
+/// - idle_timeout: seconds of silence after which a connection has ended; keep_alive: seconds between signs of life, or `None`.
+/// - in_order: messages come in the order of pushing, as a `ByteStream` needs.
+/// - congestion: "copa", "cubic" or "newreno"; ecn: whether routers may mark packets; ack_delay: seconds.
+/// - max_datagram: bytes, or `None` to find them; fec, fec_layers: forward error correction, and for how many layers.
 #[pyclass(frozen, module = "freshwire.a1")]
 pub(crate) struct Node {
     slot: Arc<Slot>,
@@ -84,15 +101,13 @@ impl Node {
 
 #[pymethods]
 impl Node {
-    /// Binds to `address`, such as "0.0.0.0:5000"; port 0 lets the kernel choose one. `key` is the node's private key and
-    /// `psk` a shared secret, 64 hexadecimal digits each; `allowed` are the public keys of the peers that may connect.
-    ///
-    /// More keyword arguments, with seconds and bytes. Of the node: accept, backlog, ask (decide with `incoming`), join (a
-    /// `Join`), receive_buffer, busy_poll, limits (a `Limits`). Of its connections: maximum (a `Qos`), protection ("aead",
-    /// "dangerous-plain"), idle_timeout, keep_alive, ack_delay, max_datagram, congestion ("copa", "cubic", "newreno"), ecn,
-    /// in_order, fec, fec_layers.
     #[new]
-    #[pyo3(signature = (address = "0.0.0.0:0", *, key = None, psk = None, allowed = None, **options))]
+    #[pyo3(
+        signature = (address = "0.0.0.0:0", *, key = None, psk = None, allowed = None, **options),
+        text_signature = "(address=\"0.0.0.0:0\", *, key=None, psk=None, allowed=None, accept=True, backlog=128, ask=False, join=None, \
+receive_buffer=2097152, busy_poll=5e-05, limits=..., maximum=..., protection=\"aead\", idle_timeout=30.0, keep_alive=None, \
+ack_delay=0.025, max_datagram=None, congestion=\"copa\", ecn=True, in_order=False, fec=True, fec_layers=0)"
+    )]
     fn new(
         address: &str,
         key: Option<&str>,

@@ -69,7 +69,18 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PolicyError", py.get_type::<PolicyError>())
 }
 
-/// An error's words with those of its causes, where they are not in it already.
+/// Rust's names in the library's messages, and what they are in Python. A test compares the list with the library's sources.
+const NAMES: [(&str, &str); 7] = [
+    ("RingConfig::for_clients", "Ring.for_clients"),
+    ("RingConfig::rings", "Ring(rings=...)"),
+    ("RingConfig::slots", "Ring(slots=...)"),
+    ("Carrier::Auto", "carrier=\"auto\""),
+    ("Carrier::Tcp", "carrier=\"tcp\""),
+    ("ConnectionConfig::maximum", "Node(maximum=...)"),
+    ("ConnectionConfig::in_order", "Node(in_order=True)"),
+];
+
+/// An error's words with those of its causes, where they are not in it already, and with Python's names.
 pub(crate) fn words(error: &dyn Error) -> String {
     let mut words = error.to_string();
     let mut source = error.source();
@@ -80,11 +91,11 @@ pub(crate) fn words(error: &dyn Error) -> String {
         }
         source = cause.source();
     }
-    words
+    NAMES.iter().fold(words, |words, (theirs, ours)| words.replace(theirs, ours))
 }
 
 pub(crate) fn of_push(error: PushError) -> PyErr {
-    let words = error.to_string();
+    let words = words(&error);
     match error {
         PushError::Full | PushError::OutOfBlocks => Full::new_err(words),
         PushError::TooLarge => TooLarge::new_err(words),
@@ -94,7 +105,7 @@ pub(crate) fn of_push(error: PushError) -> PyErr {
 }
 
 pub(crate) fn of_modify(error: ModifyError) -> PyErr {
-    let words = error.to_string();
+    let words = words(&error);
     match error {
         ModifyError::Invalid(_) => NotChanged::new_err(words),
         ModifyError::StaleSink(_) => Closed::new_err(words),
@@ -103,7 +114,7 @@ pub(crate) fn of_modify(error: ModifyError) -> PyErr {
 }
 
 pub(crate) fn of_stale(error: StaleSink) -> PyErr {
-    Closed::new_err(error.to_string())
+    Closed::new_err(words(&error))
 }
 
 pub(crate) fn of_sender(error: SenderError) -> PyErr {

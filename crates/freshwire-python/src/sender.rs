@@ -9,7 +9,7 @@ use pyo3::types::PyDict;
 use crate::a1::{Connection, Group};
 use crate::choice::{Made, Policy};
 use crate::config::{self, Ring};
-use crate::core::{About, Core};
+use crate::core::{About, Core, How};
 use crate::engine::Engine;
 use crate::errors::{of_push, of_sender};
 use crate::ffi::{duplicate, with_bytes};
@@ -49,6 +49,40 @@ impl Sender {
             }
         }
     }
+
+    /// Queues a payload for several sinks.
+    fn put_to_all(
+        &self,
+        py: Python<'_>,
+        sinks: &[Py<Sink>],
+        payload: &Bound<'_, PyAny>,
+        how: How,
+        about: About,
+    ) -> PyResult<(u64, Vec<Missed>)> {
+        let meta = about.meta()?;
+        let ids: Vec<SinkId> =
+            sinks.iter().map(|sink| sink.get().id_in(&self.core)).collect::<PyResult<_>>()?;
+        // Rings without room ask their policies, behind the engine's lock.
+        let payload = with_bytes(payload, |bytes| Ok(bytes.to_vec()))?;
+        let (seq, missed) = self.core.with_detached(py, |sender| {
+            let meta = sender.producer().number(&meta);
+            let targets = ids.iter().copied();
+            match how {
+                How::Push => sender.push_to_all(targets, &payload, &meta),
+                How::Replace => sender.replace_to_all(targets, &payload, &meta),
+            }
+            .map_err(of_push)?;
+            let missed: Vec<_> = sender.missed().iter().map(|&(id, error)| (id, of_push(error))).collect();
+            Ok((meta.seq, missed))
+        })?;
+        let mut told = Vec::with_capacity(missed.len());
+        for (id, error) in missed {
+            if let Some(at) = ids.iter().position(|other| *other == id) {
+                told.push((sinks[at].clone_ref(py), error.into_value(py).into_any()));
+            }
+        }
+        Ok((seq, told))
+    }
 }
 
 #[pymethods]
@@ -68,11 +102,26 @@ impl Sender {
     /// Serves a connected TCP socket from a free ring. The socket is duplicated: it may be closed, and the client's data read
     /// from it, but nothing else may write to it.
     ///
-    /// Keyword arguments, with seconds and bytes: framing ("raw", "length-prefixed", "chunked",
-    /// "websocket", "websocket-binary", "event-stream"), carrier ("tcp", "auto",
-    /// "kernel"), reserve, queue_target, max_unread, keys, congestion, min_rto, max_rto, linger, stall_timeout, ack_fates,
-    /// preface.
-    #[pyo3(signature = (socket, policy, **options))]
+    /// Keyword arguments, each with a default:
+    ///
+    /// - framing: how records lie in the stream: "raw" (the default), "length-prefixed", "chunked", "websocket",
+    ///   "websocket-binary" or "event-stream".
+    /// - carrier: what takes them to the wire: "tcp" (the default), "kernel", or "auto", the kernel's ring where it can be had.
+    /// - keys: number of keys that the ring must have slots for; too few slots are a `ValueError`. Unchecked by default.
+    /// - reserve: bytes committed and not on the wire. It follows the delivery rate by default.
+    /// - queue_target: bound on the bottleneck's queue in seconds, 0.05 by default; `None` is no bound.
+    /// - max_unread: bound on the bytes that the receiving program has not read; `None` is no bound. The default depends on the policy.
+    /// - congestion: congestion control by its name in the kernel. The socket's by default.
+    /// - min_rto, max_rto: shortest and longest retransmission timeout in seconds (Linux 6.15 and later). The kernel's by default.
+    /// - linger: seconds for a dropped sink to deliver the record in progress, 30 by default.
+    /// - stall_timeout: seconds after which a peer that takes nothing is disconnected. `None`, the default, leaves it to TCP.
+    /// - ack_fates: whether fates wait for the acknowledgement, as they do by default.
+    /// - preface: bytes before the first record.
+    #[pyo3(
+        signature = (socket, policy, **options),
+        text_signature = "($self, socket, policy, *, framing=\"raw\", carrier=\"tcp\", reserve=..., queue_target=0.05, \
+max_unread=..., keys=..., congestion=..., min_rto=..., max_rto=..., linger=30.0, stall_timeout=None, ack_fates=True, preface=b\"\")"
+    )]
     fn add_sink(
         &self,
         py: Python<'_>,
@@ -145,24 +194,30 @@ impl Sender {
         deadline: Option<u64>,
         expires_in: Option<f64>,
     ) -> PyResult<(u64, Vec<Missed>)> {
-        let meta = About { seq, key, layer, group, refs, generated, deadline, expires_in }.meta()?;
-        let ids: Vec<SinkId> =
-            sinks.iter().map(|sink| sink.get().id_in(&self.core)).collect::<PyResult<_>>()?;
-        // Rings without room ask their policies, behind the engine's lock.
-        let payload = with_bytes(payload, |bytes| Ok(bytes.to_vec()))?;
-        let (seq, missed) = self.core.with_detached(py, |sender| {
-            let meta = sender.producer().number(&meta);
-            sender.push_to_all(ids.iter().copied(), &payload, &meta).map_err(of_push)?;
-            let missed: Vec<_> = sender.missed().iter().map(|&(id, error)| (id, of_push(error))).collect();
-            Ok((meta.seq, missed))
-        })?;
-        let mut told = Vec::with_capacity(missed.len());
-        for (id, error) in missed {
-            if let Some(at) = ids.iter().position(|other| *other == id) {
-                told.push((sinks[at].clone_ref(py), error.into_value(py).into_any()));
-            }
-        }
-        Ok((seq, told))
+        let about = About { seq, key, layer, group, refs, generated, deadline, expires_in };
+        self.put_to_all(py, &sinks, payload, How::Push, about)
+    }
+
+    /// As `Sink.replace` for several sinks, with one number and one wake-up of the engine. Returns the record's number and the sinks
+    /// that missed it, with the exception that `Sink.replace` would have raised.
+    #[pyo3(signature = (sinks, payload, *, key, seq = None, layer = 0, group = 0, refs = (0, 0), generated = None, deadline = None, expires_in = None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
+    fn replace_to_all(
+        &self,
+        py: Python<'_>,
+        sinks: Vec<Py<Sink>>,
+        payload: &Bound<'_, PyAny>,
+        key: u64,
+        seq: Option<u64>,
+        layer: u8,
+        group: u32,
+        refs: (u32, u32),
+        generated: Option<u64>,
+        deadline: Option<u64>,
+        expires_in: Option<f64>,
+    ) -> PyResult<(u64, Vec<Missed>)> {
+        let about = About { seq, key, layer, group, refs, generated, deadline, expires_in };
+        self.put_to_all(py, &sinks, payload, How::Replace, about)
     }
 }
 

@@ -1,5 +1,6 @@
 //! One destination.
 
+use std::os::fd::{AsFd as _, IntoRawFd as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use freshwire::{CloseMode, Ended as Native, Monitor, SinkError, SinkId};
@@ -258,6 +259,14 @@ impl Sink {
     fn _room_fd(&self) -> PyResult<i32> {
         self.core.born.check()?;
         Ok(self.room.arm()?)
+    }
+
+    /// A descriptor that becomes readable at the sink's end, and stays so. The caller closes it.
+    fn _end_fd(&self) -> PyResult<i32> {
+        self.core.born.check()?;
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = open.as_ref().ok_or_else(|| Closed::new_err("the sink was closed"))?;
+        Ok(open.end_event()?.as_fd().try_clone_to_owned()?.into_raw_fd())
     }
 
     /// The fates that are known now, each once.

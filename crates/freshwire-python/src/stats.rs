@@ -21,6 +21,8 @@ pub(crate) struct Stats {
     acked: u64,
     /// Records dropped, by the name of the reason.
     drops: BTreeMap<&'static str, u64>,
+    /// Queued values that `replace` overwrote in place. The new value has the fate; these have none.
+    overwritten: u64,
     /// Bytes committed and not on the wire after the last write.
     horizon: u64,
     horizon_max: u64,
@@ -47,6 +49,7 @@ impl Stats {
             bytes: stats.bytes,
             acked: stats.acked,
             drops: stats.drops.iter().map(|(reason, count)| (reason.name(), *count)).collect(),
+            overwritten: stats.overwritten,
             horizon: stats.horizon,
             horizon_max: stats.horizon_max,
             reserve: stats.reserve,

@@ -1,5 +1,6 @@
 """Fixtures: an engine, and connections over loopback."""
 
+import os
 import socket
 import time
 
@@ -9,6 +10,13 @@ import freshwire
 
 TIMEOUT = 20.0
 """Seconds after which a condition counts as failed, on a loaded machine."""
+
+
+def needs(module):
+    """Skip without an optional package; with CI=true it must be there."""
+    if os.environ.get("CI") == "true":
+        return __import__(module)
+    return pytest.importorskip(module)
 
 
 def until(condition, what):

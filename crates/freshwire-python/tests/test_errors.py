@@ -1,5 +1,8 @@
 """Wrong types, wrong values and dead handles give clear errors."""
 
+import re
+from pathlib import Path
+
 import pytest
 from conftest import make_pair
 
@@ -55,7 +58,7 @@ def test_a_wrong_argument_is_named(sink, call, error, words):
         ({"framing": "json"}, ValueError, "websocket-binary or event-stream"),
         ({"carrier": "pigeon"}, ValueError, "tcp, auto or kernel"),
         ({"colour": 1}, TypeError, "no argument colour"),
-        ({"keys": 10_000}, ValueError, "slots are too few for 10000 keys"),
+        ({"keys": 10_000}, ValueError, r"slots are too few for 10000 keys: raise Ring\(slots=\.\.\.\) to \d+, or use Ring.for_clients"),
         ({"congestion": "none-such"}, OSError, "setting"),
         ({"linger": "long"}, TypeError, "real number"),
     ],
@@ -84,3 +87,55 @@ def test_every_exception_is_a_freshwire_error():
     for name in names:
         assert issubclass(getattr(freshwire, name), freshwire.FreshwireError)
     assert set(names) < set(freshwire.__all__)
+
+
+CRATES = Path(__file__).parents[2]
+# Crates whose errors reach Python.
+BELOW = ["freshwire", "freshwire-a1", "freshwire-choice", "freshwire-io", "freshwire-link", "freshwire-media", "freshwire-netns"]
+BELOW += ["freshwire-record", "freshwire-ring", "freshwire-units", "freshwire-python"]
+RUST = re.compile(r"\b[A-Z]\w*(?:::\w+)+|\b[a-z]\w*::\w+|`[a-z]+_[a-z_]+`")
+
+
+def texts_of_errors(source):
+    """Find the texts in the attributes of errors, and those of exceptions made by hand."""
+    for made in re.finditer(r'(?:#\[error\(|new_err\(\s*(?:format!\()?)\s*"((?:[^"\\]|\\.)*)"', source, re.DOTALL):
+        # Inline arguments are code.
+        yield re.sub(r"\{[^{}]*\}", "", made[1])
+
+
+def test_messages_have_names_of_python():
+    """Each name of Rust in an error of a crate below has one of Python, put in where exceptions are made."""
+    table = (CRATES / "freshwire-python/src/errors.rs").read_text().partition("const NAMES")[2].partition("];")[0]
+    named = set(re.findall(r'\("([\w:]+)"', table))
+    found = set()
+    for crate in BELOW:
+        for file in (CRATES / crate / "src").rglob("*.rs"):
+            for text in texts_of_errors(file.read_text()):
+                found.update(RUST.findall(text))
+    # What a user types in a shell, or reads in the kernel's documents.
+    found -= {"`tcp_ldc`"}
+    assert len(named) >= 7 and found == named
+
+
+def test_messages_at_run_time_have_no_names_of_rust(engine, pair, sink):
+    """Those of the table, as far as they can be had without a kernel module."""
+    a1 = freshwire.a1
+    with a1.Node("127.0.0.1:0") as server, a1.Node("127.0.0.1:0") as client:
+        connection = client.connect(*server.address, server.public_key)
+        attempts = {
+            "Ring(slots=...)": lambda: freshwire.Sender(engine).add_sink(pair[0], choice.latest(), keys=10_000),
+            "Ring(rings=...)": lambda: fill(freshwire.Sender(engine), pair[0]),
+            "Node(in_order=True)": lambda: a1.ByteStream(connection),
+            "no ring": lambda: freshwire.Sender(engine).add_sink(pair[0], choice.latest(), carrier="kernel", framing="chunked"),
+        }
+        for name, attempt in attempts.items():
+            with pytest.raises(Exception) as caught:
+                attempt()
+            words = str(caught.value)
+            assert not RUST.search(words), words
+            assert name in words or name == "no ring", words
+
+
+def fill(sender, socket):
+    """Take more rings than there are."""
+    return [sender.add_sink(socket, choice.latest()) for _ in range(2)]

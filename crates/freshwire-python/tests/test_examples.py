@@ -11,16 +11,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from conftest import TIMEOUT
+from conftest import TIMEOUT, needs
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-
-
-def needs(module):
-    """Skip without an optional package; with CI=true it must be there."""
-    if os.environ.get("CI") == "true":
-        return __import__(module)
-    return pytest.importorskip(module)
 
 
 def run(*arguments):
@@ -79,19 +72,22 @@ def request(method, url, body=None):
             time.sleep(0.05)
 
 
-def test_programs_follow_the_application():
+def test_browsers_follow_the_application():
     needs("fastapi")
     needs("uvicorn")
-    web, follow = free_port(), free_port()
+    needs("websockets")
+    from websockets.sync import client
+
+    web = free_port()
     command = [sys.executable, "-m", "uvicorn", "application:app", "--port", str(web), "--log-level", "warning"]
-    with subprocess.Popen(command, cwd=EXAMPLES, env={**os.environ, "FOLLOW_PORT": str(follow)}) as application:
+    with subprocess.Popen(command, cwd=EXAMPLES) as application:
         try:
             assert request("PUT", f"http://127.0.0.1:{web}/state/7", {"temperature": 20}) == {"followers": 0}
-            lines = socket.create_connection(("127.0.0.1", follow), TIMEOUT).makefile()
-            assert json.loads(lines.readline()) == {"key": 7, "value": {"temperature": 20}}
-            assert request("PUT", f"http://127.0.0.1:{web}/state/7", {"temperature": 21}) == {"followers": 1}
-            assert json.loads(lines.readline())["value"] == {"temperature": 21}
-            assert request("GET", f"http://127.0.0.1:{web}/followers")[0]["sent"] >= 1
+            with client.connect(f"ws://127.0.0.1:{web}/state", open_timeout=TIMEOUT) as follower:
+                assert json.loads(follower.recv(TIMEOUT)) == {"key": 7, "value": {"temperature": 20}}
+                assert request("PUT", f"http://127.0.0.1:{web}/state/7", {"temperature": 21}) == {"followers": 1}
+                assert json.loads(follower.recv(TIMEOUT))["value"] == {"temperature": 21}
+                assert request("GET", f"http://127.0.0.1:{web}/followers")[0]["sent"] >= 1
             with pytest.raises(urllib.error.HTTPError, match="422"):
                 request("PUT", f"http://127.0.0.1:{web}/state/1000", {})
         finally:

@@ -225,3 +225,38 @@ def test_an_abort_resets_although_the_socket_is_open(engine, pair):
     assert sink.close(Close.Abort) == Ended.Closed()
     with pytest.raises(ConnectionResetError):
         far.recv(1)
+
+
+def test_a_value_for_many_sinks_and_what_became_of_each(engine):
+    """Each value is sent, overwritten or dropped: the counters add up, and a sink that has left is named."""
+    sender = freshwire.Sender(engine, freshwire.Ring.for_clients(clients=2, keys=3, bytes=2000))
+    pairs = [make_pair(SO_RCVBUF=4096) for _ in range(2)]
+    sinks = [sender.add_sink(near, choice.latest(), keys=3) for near, _ in pairs]
+    numbers = [sender.replace_to_all(sinks, b"%4d" % tick + bytes(1500), key=1 + tick % 3) for tick in range(3000)]
+    assert numbers == [(tick, []) for tick in range(3000)]
+    for (_, far), sink in zip(pairs, sinks):
+        newest = {1: None, 2: None, 3: None}
+        while None in newest.values():
+            tick = int(read_exactly(far, 1504)[:4])
+            if tick >= 2997:
+                newest[1 + tick % 3] = tick
+        until(lambda sink=sink: accounted(sink.stats()) == 3000, "an account of all")
+        stats = sink.stats()
+        assert stats.overwritten > 1000 and stats.finished < 2000, stats
+        assert len(list(sink.fates())) + sink.fates_lost <= 3000 - stats.overwritten
+    pairs[0][1].close()
+    until(lambda: sender.replace_to_all(sinks, b"x" * 1000, key=1)[1], "a sink that has left")
+    _, missed = sender.replace_to_all(sinks, b"y", key=1)
+    assert [(sink, type(error)) for sink, error in missed] == [(sinks[0], freshwire.Closed)]
+    with pytest.raises(TypeError, match="key"):
+        sender.replace_to_all(sinks, b"y")
+    with pytest.raises(freshwire.TooLarge):
+        sender.replace_to_all(sinks, bytes(1 << 20), key=1)
+    for near, far in pairs:
+        near.close()
+        far.close()
+
+
+def accounted(stats):
+    """Count the values whose end is known."""
+    return stats.finished + stats.overwritten + sum(stats.drops.values())

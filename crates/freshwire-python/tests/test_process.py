@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 
@@ -185,3 +186,43 @@ def test_a_dropped_sink_finishes_its_record(engine):
         time.sleep(0.001)
     del sink
     assert read_to_end(far) == b"x" * 1000
+
+
+def test_a_sub_interpreter_gets_an_import_error():
+    """As an application under mod_wsgi: before the main interpreter's import and after it. The process ends in each case."""
+    program = """
+        import sys
+        try:
+            import _interpreters as interpreters                      # 3.13 and later
+        except ImportError:
+            import _xxsubinterpreters as interpreters
+        try:
+            sub = interpreters.create("legacy")
+        except TypeError:
+            sub = interpreters.create(isolated=False)
+        try_it = '''
+        try:
+            import freshwire
+            freshwire.Engine()
+        except ImportError as error:
+            print("refused:", error, flush=True)
+        '''
+        import textwrap
+        run = getattr(interpreters, "exec", None) or interpreters.run_string
+        for turn in range(2):
+            run(sub, textwrap.dedent(try_it))
+            import freshwire
+            with freshwire.Engine() as engine:
+                assert engine.is_running
+        if "destroy" in sys.argv:
+            interpreters.destroy(sub)
+        print("the end", flush=True)
+    """
+    for arguments in ([], ["destroy"]):
+        ended = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program), *arguments], capture_output=True, text=True, timeout=3 * TIMEOUT
+        )
+        assert ended.returncode == 0, ended.stderr
+        lines = ended.stdout.splitlines()
+        assert len(lines) == 3 and lines[2] == "the end", ended.stdout
+        assert all("main interpreter" in line and "WSGIApplicationGroup" in line for line in lines[:2]), lines

@@ -1,11 +1,12 @@
 """Sockets of browsers, handed over after the upgrade."""
 
 import asyncio
+import contextlib
 import os
 import struct
 
 import pytest
-from conftest import TIMEOUT, make_pair, read_exactly, until
+from conftest import TIMEOUT, make_pair, needs, read_exactly, until
 
 import freshwire
 from freshwire import choice
@@ -28,11 +29,27 @@ def message(far):
     return first, read_exactly(far, size)
 
 
-def run(coroutine):
-    async def limited():
-        return await asyncio.wait_for(coroutine, TIMEOUT)
+@pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
+def loop(request):
+    """Run each test in both event loops: libuv watches sockets in its own way."""
+    if request.param == "uvloop":
+        LOOPS.append(needs("uvloop").new_event_loop)
+    else:
+        LOOPS.append(asyncio.new_event_loop)
+    yield
+    LOOPS.pop()
 
-    return asyncio.run(limited())
+
+LOOPS = []
+
+
+def run(coroutine):
+    loop = LOOPS[-1]()
+    try:
+        return loop.run_until_complete(asyncio.wait_for(coroutine, TIMEOUT))
+    finally:
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
 
 
 async def apart(function, *arguments):
@@ -98,9 +115,51 @@ def test_a_close_and_a_client_that_vanishes(engine):
         far.close()
         for websocket in websockets:
             await apart(until, lambda sink=websocket.sink: sink.ended, "the end")
+        # Each sink has a file of its end.
+        del websocket, websockets
         await apart(until, lambda: len(os.listdir("/proc/self/fd")) <= before + 1, "closed descriptors")
 
     run(conversation())
+
+
+@pytest.mark.parametrize("end", ["engine", "stall", "close", "abort"])
+def test_the_end_of_the_sink_ends_the_iteration(end):
+    """For whatever reason it ends, with what the client had said before, and the client sees it."""
+    near, far = make_pair(SO_RCVBUF=4096)
+    far.sendall(frame(0x81, b"first"))
+
+    async def conversation():
+        engine = freshwire.Engine()
+        sender = freshwire.Sender(engine, freshwire.Ring(slots=64, block_bytes=1 << 16, blocks=64))
+        options = {"stall_timeout": 0.2} if end == "stall" else {}
+        websocket = freshwire.WebSocket(sender, near, choice.fifo(), **options)
+        near.close()
+        assert await websocket.__anext__() == "first"
+        waiting = asyncio.ensure_future(websocket.__anext__())
+        await asyncio.sleep(0)
+        if end == "engine":
+            engine.close()
+        elif end == "stall":
+            # More than the kernels' buffers take.
+            for _ in range(60):
+                websocket.sink.push(bytes(60_000))
+        else:
+            mode = freshwire.Close.Drain if end == "close" else freshwire.Close.Abort
+            await apart(websocket.sink.close, mode)
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+        assert websocket.sink.ended is not None
+        engine.close()
+        return type(websocket.sink.ended).__name__, getattr(websocket.sink.ended, "cause", None)
+
+    causes = {"engine": "Stopped", "stall": "Stalled"}
+    name, cause = run(conversation())
+    assert cause == (getattr(freshwire.Cause, causes[end]) if end in causes else cause)
+    assert name.endswith("Broken" if end in causes else "Closed"), name
+    with pytest.raises(ConnectionResetError) if end != "close" else contextlib.nullcontext():
+        while far.recv(1 << 16):
+            pass
+    far.close()
 
 
 def test_a_slow_client_gets_the_newest(engine):

@@ -17,6 +17,10 @@ is any TCP program.
 
 import sys as _sys
 
+from ._interpreter import check as _check
+
+_check()
+
 from . import _native
 from ._native import (
     Abandoned,
@@ -57,7 +61,7 @@ from ._native import (
     now,
 )
 
-from . import _aio
+from . import _aio, asgi
 from ._websocket import WebSocket
 
 _aio.install(_native)
@@ -102,6 +106,7 @@ __all__ = [
     "WebSocket",
     "__version__",
     "a1",
+    "asgi",
     "choice",
     "now",
 ]

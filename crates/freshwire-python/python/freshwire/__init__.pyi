@@ -1,13 +1,14 @@
 import socket as _socket
-from asyncio import Transport
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from asyncio import StreamWriter, Transport
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
 from enum import Enum
 from types import TracebackType
-from typing import Literal, Protocol, final
+from typing import Literal, Protocol, TypedDict, final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, Self, Unpack
 
 from . import a1 as a1
+from . import asgi as asgi
 from . import choice as choice
 
 __version__: str
@@ -115,16 +116,16 @@ class Sender:
         ] = "raw",
         carrier: Literal["tcp", "auto", "kernel"] = "tcp",
         reserve: int = ...,
-        queue_target: float | None = ...,
+        queue_target: float | None = 0.05,
         max_unread: int | None = ...,
         keys: int = ...,
         congestion: str = ...,
         min_rto: float = ...,
         max_rto: float = ...,
-        linger: float = ...,
-        stall_timeout: float | None = ...,
+        linger: float = 30.0,
+        stall_timeout: float | None = None,
         ack_fates: bool = True,
-        preface: bytes = ...,
+        preface: bytes = b"",
     ) -> Sink: ...
     def add_a1_sink(self, connection: a1.Connection, policy: choice.Policy, *, linger: float = 30.0) -> Sink: ...
     def add_a1_group(self, group: a1.Group, policy: choice.Policy, *, linger: float = 30.0) -> Sink: ...
@@ -135,6 +136,20 @@ class Sender:
         *,
         seq: int | None = None,
         key: int = 0,
+        layer: int = 0,
+        group: int = 0,
+        refs: tuple[int, int] = (0, 0),
+        generated: int | None = None,
+        deadline: int | None = None,
+        expires_in: float | None = None,
+    ) -> tuple[int, list[tuple[Sink, FreshwireError]]]: ...
+    def replace_to_all(
+        self,
+        sinks: list[Sink],
+        payload: Buffer,
+        *,
+        key: int,
+        seq: int | None = None,
         layer: int = 0,
         group: int = 0,
         refs: tuple[int, int] = (0, 0),
@@ -200,13 +215,28 @@ class Sink:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
+# Those of `Sender.add_sink`, but for the framing.
+class _SinkOptions(TypedDict, total=False):
+    carrier: Literal["tcp", "auto", "kernel"]
+    reserve: int
+    queue_target: float | None
+    max_unread: int | None
+    keys: int
+    congestion: str
+    min_rto: float
+    max_rto: float
+    linger: float
+    stall_timeout: float | None
+    ack_fates: bool
+    preface: bytes
+
 class WebSocket:
     @property
     def sink(self) -> Sink: ...
     def __init__(
         self,
         sender: Sender,
-        socket: _HasFileno | Transport,
+        socket: _HasFileno | Transport | StreamWriter,
         policy: choice.Policy,
         *,
         leftover: bytes = b"",
@@ -214,15 +244,35 @@ class WebSocket:
         max_message: int = 65536,
         keepalive: float | None = 15.0,
         keepalive_timeout: float = 30.0,
-        **options: object,
+        **options: Unpack[_SinkOptions],
     ) -> None: ...
+    @classmethod
+    def accept(
+        cls,
+        sender: Sender,
+        transport: _HasFileno | Transport | StreamWriter,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] | Iterable[tuple[bytes, bytes]],
+        policy: choice.Policy,
+        *,
+        subprotocol: str | None = None,
+        leftover: bytes = b"",
+        binary: bool = False,
+        max_message: int = 65536,
+        keepalive: float | None = 15.0,
+        keepalive_timeout: float = 30.0,
+        **options: Unpack[_SinkOptions],
+    ) -> Self: ...
     @property
     def code(self) -> int | None: ...
     @property
     def violation(self) -> str | None: ...
     def close(self, code: int = 1000, reason: str = "") -> None: ...
-    def __aiter__(self) -> WebSocket: ...
+    def __aiter__(self) -> Self: ...
     async def __anext__(self) -> str | bytes: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 @final
 class SinkEvents:
@@ -254,6 +304,7 @@ class Stats:
     bytes: int
     acked: int
     drops: dict[str, int]
+    overwritten: int
     horizon: int
     horizon_max: int
     reserve: int

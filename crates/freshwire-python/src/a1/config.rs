@@ -41,14 +41,15 @@ impl Join {
 }
 
 /// Bounds on the resources of a node that peers can consume.
+///
+/// `connections`, `half_open` initiators, of them `half_open_per_address`; `retries_per_second` are cookies,
+/// `responses_per_second` handshakes, `resets_per_second` stateless resets; `handshake_time` is in seconds.
 #[pyclass(frozen, eq, from_py_object, module = "freshwire.a1")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits(a1::Limits);
 
 #[pymethods]
 impl Limits {
-    /// `connections`, `half_open` initiators, of them `half_open_per_address`; `retries_per_second` are cookies,
-    /// `responses_per_second` handshakes, `resets_per_second` stateless resets; `handshake_time` is in seconds.
     #[new]
     #[pyo3(signature = (*, connections = 100_000, half_open = 1024, half_open_per_address = 128, retries_per_second = 10_000, responses_per_second = 2000, resets_per_second = 1000, handshake_time = 10.0))]
     fn new(

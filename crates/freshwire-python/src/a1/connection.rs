@@ -169,9 +169,9 @@ impl Connection {
     fn set_qos(&self, py: Python<'_>, qos: Qos) -> PyResult<()> {
         let connection = self.native()?;
         py.detach(|| connection.set_qos(qos.0)).map_err(|error| match error {
-            QosError::Ended => Closed::new_err(error.to_string()),
-            QosError::Pending => FreshwireError::new_err(error.to_string()),
-            _ => PyValueError::new_err(error.to_string()),
+            QosError::Ended => Closed::new_err(words(&error)),
+            QosError::Pending => FreshwireError::new_err(words(&error)),
+            _ => PyValueError::new_err(words(&error)),
         })
     }
 

@@ -6,7 +6,7 @@ use freshwire::a1::{self, InviteError};
 use pyo3::prelude::*;
 
 use super::connection::Connection;
-use crate::errors::{Closed, FreshwireError};
+use crate::errors::{Closed, FreshwireError, words};
 use crate::guard::{Born, drop_apart};
 
 /// One stream to many over IP multicast, made by `Node.group`: a record's packets are sent once for all members, and a member
@@ -51,8 +51,8 @@ impl Group {
     fn invite(&self, py: Python<'_>, connection: &Bound<'_, Connection>) -> PyResult<()> {
         let (group, connection) = (self.native()?, connection.get().native()?);
         py.detach(|| group.invite(&connection)).map_err(|error| match error {
-            InviteError::OtherNode => FreshwireError::new_err(error.to_string()),
-            _ => Closed::new_err(error.to_string()),
+            InviteError::OtherNode => FreshwireError::new_err(words(&error)),
+            _ => Closed::new_err(words(&error)),
         })
     }
 

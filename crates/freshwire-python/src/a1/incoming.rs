@@ -10,7 +10,7 @@ use super::config::protection_name;
 use super::connection::Connection;
 use super::events::Events;
 use super::qos::Qos;
-use crate::errors::{Closed, of_connect};
+use crate::errors::{Closed, of_connect, words};
 use crate::guard::{Born, drop_apart};
 
 /// A connection attempt that waits for a decision, of a node with `ask=True`. The peer has proved that it receives at its
@@ -44,8 +44,8 @@ fn decided() -> PyErr {
 
 fn accepted(result: Result<a1::Connection, AcceptError>) -> PyResult<Connection> {
     result.map(Connection::new).map_err(|error| match error {
-        AcceptError::Qos(error) => PyValueError::new_err(error.to_string()),
-        _ => Closed::new_err(error.to_string()),
+        AcceptError::Qos(error) => PyValueError::new_err(words(&error)),
+        _ => Closed::new_err(words(&error)),
     })
 }
 

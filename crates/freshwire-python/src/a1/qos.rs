@@ -5,8 +5,13 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::errors::words;
+
 /// Quality of service of a connection, from this end's view. The receiver may narrow what the sender asks for. Rates are bits
 /// per second, `None` is no limit; bursts and messages are bytes.
+///
+/// `Qos(priority=0)` is the default with this change. The default has no limit of rate, messages of up to 1 MiB, 1024 outstanding,
+/// checksum and retransmission.
 #[pyclass(frozen, eq, from_py_object, module = "freshwire.a1")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Qos(pub(crate) a1::Qos);
@@ -16,7 +21,7 @@ impl Qos {
     ///
     /// If a value is out of range.
     fn checked(qos: a1::Qos) -> PyResult<Self> {
-        qos.check_range().map_err(|error| PyValueError::new_err(error.to_string()))?;
+        qos.check_range().map_err(|error| PyValueError::new_err(words(&error)))?;
         Ok(Self(qos))
     }
 
@@ -68,16 +73,22 @@ impl Qos {
     #[classattr]
     const MAX_WINDOW: u64 = a1::Qos::MAX_WINDOW;
 
-    /// The default, no limit of rate, messages of up to 1 MiB, 1024 outstanding, checksum and retransmission, with these
-    /// changes.
     #[new]
-    #[pyo3(signature = (**fields))]
+    #[pyo3(
+        signature = (**fields),
+        text_signature = "(*, send_average=..., send_burst=..., receive_average=..., receive_burst=..., priority=..., checksum=..., \
+retransmission=..., max_send_message=..., max_receive_message=..., outstanding=...)"
+    )]
     fn new(fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         Self::changed(a1::Qos::default(), fields)
     }
 
     /// A copy with these fields changed.
-    #[pyo3(signature = (**fields))]
+    #[pyo3(
+        signature = (**fields),
+        text_signature = "($self, *, send_average=..., send_burst=..., receive_average=..., receive_burst=..., priority=..., checksum=..., \
+retransmission=..., max_send_message=..., max_receive_message=..., outstanding=...)"
+    )]
     fn replace(&self, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         Self::changed(self.0, fields)
     }

@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use super::connection::Connection;
 use super::events::Events;
-use crate::errors::{Closed, InvalidStream, of_sender};
+use crate::errors::{Closed, InvalidStream, of_sender, words};
 use crate::ffi::with_bytes;
 use crate::guard::{Born, drop_apart};
 use crate::waiting::{duration, in_slices};
@@ -66,7 +66,7 @@ fn was_closed() -> PyErr {
 const STEP: usize = 1 << 16;
 
 fn of_io(error: &io::Error) -> PyErr {
-    let words = error.to_string();
+    let words = words(error);
     match error.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => Closed::new_err(words),
         ErrorKind::InvalidData => InvalidStream::new_err(words),
@@ -124,7 +124,7 @@ impl ByteStream {
         let connection = connection.get().native()?;
         let stream = py.detach(|| a1::ByteStream::new(connection)).map_err(|error| match error {
             ByteStreamError::Sender(error) => of_sender(error),
-            _ => PyValueError::new_err(error.to_string()),
+            _ => PyValueError::new_err(words(&error)),
         })?;
         let (reader, writer) = stream.split();
         let (reader, writer) = (Half::new(reader), Half::new(writer));

@@ -209,7 +209,7 @@ def test_rings_of_ended_sinks_are_used_again(engine):
         near, far = make_pair()
         sink = sender.add_sink(near, choice.fifo())
         near.close()
-        with pytest.raises(freshwire.NoFreeRing, match="raise RingConfig::rings"):
+        with pytest.raises(freshwire.NoFreeRing, match=r"raise Ring\(rings=\.\.\.\)"):
             sender.add_sink(far, choice.fifo())
         sink.push(bytes([number]))
         assert sink.close(timeout=TIMEOUT) == Ended.Closed()

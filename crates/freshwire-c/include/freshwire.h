@@ -352,6 +352,8 @@ typedef struct {
   uint64_t min_rtt;
   // Write system calls.
   uint64_t writes;
+  // Queued values that fw_sink_replace overwrote in place. The new value has the fate; these have none.
+  uint64_t overwritten;
 } fw_stats;
 
 // Why a sink has ended, from FW_ENDED_CLOSED to FW_ENDED_OTHER; fw_last_error says more of all but the first.
@@ -644,6 +646,22 @@ fw_status fw_sender_push_to_all(fw_sender sender,
                                 const fw_meta *meta,
                                 uint64_t *seq,
                                 fw_status *missed);
+
+// Replaces a value in several sinks of a sender, as fw_sink_replace does in each, with one number and one wake-up of the engine. `meta`
+// has the key. `seq`, if it is not NULL, gets the record's number, and `missed`, if it is not NULL, the status of each sink:
+// FW_OK, FW_FULL or FW_CLOSED.
+//
+// # Safety
+//
+// As fw_sender_push_to_all.
+fw_status fw_sender_replace_to_all(fw_sender sender,
+                                   const fw_sink *sinks,
+                                   size_t count,
+                                   const uint8_t *data,
+                                   size_t len,
+                                   const fw_meta *meta,
+                                   uint64_t *seq,
+                                   fw_status *missed);
 
 // Queues a record. `meta` may be NULL for a record without key or deadline, generated now. `seq`, if it is not NULL, gets its
 // number. Never blocks: without room the status is FW_FULL, after the sink's end FW_CLOSED.

@@ -146,9 +146,25 @@ fn failed(failure: Failure) -> fw_status {
     failure.0.status
 }
 
+/// Rust's names in the library's messages, and what they are in C. A test compares the list with the library's sources.
+const NAMES: [(&str, &str); 7] = [
+    ("RingConfig::for_clients", "fw_ring_for_clients"),
+    ("RingConfig::rings", "fw_ring.rings"),
+    ("RingConfig::slots", "fw_ring.slots"),
+    ("Carrier::Auto", "FW_AUTO"),
+    ("Carrier::Tcp", "FW_TCP"),
+    ("ConnectionConfig::maximum", "fw_node_config.maximum"),
+    ("ConnectionConfig::in_order", "fw_node_config.in_order"),
+];
+
+/// A message with C's names.
+fn in_own_names(words: &str) -> String {
+    NAMES.iter().fold(words.replace('\0', " "), |words, (theirs, ours)| words.replace(theirs, ours))
+}
+
 /// Keeps a message for `fw_last_error`: of a failure, or of what a call describes, such as why a sink has ended.
 pub(crate) fn note(words: &str) {
-    let words = CString::new(words.replace('\0', " ")).unwrap_or_default();
+    let words = CString::new(in_own_names(words)).unwrap_or_default();
     // Fails only while the thread ends, when nobody asks any more.
     let _ = LAST.try_with(|last| *last.borrow_mut() = words);
 }

@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshwire::SinkConfig;
 use freshwire::choice::Choice;
+use freshwire::{Meta, PushError, Sender, SinkConfig, SinkId};
 
 use crate::a1::ConnectionObject;
 use crate::border::{Failure, Result, bytes, call, duplicate, fw_status, get_or, put, slice};
@@ -105,6 +105,66 @@ pub unsafe extern "C" fn fw_sender_push_to_all(
     seq: *mut u64,
     missed: *mut fw_status,
 ) -> fw_status {
+    let call = |sender: &mut Sender, sinks: &[SinkId], payload: &[u8], meta: &Meta| {
+        sender.push_to_all(sinks.iter().copied(), payload, meta)
+    };
+    let payload = Payload { data, len, meta };
+    // SAFETY: as the caller promises.
+    unsafe { to_all(sender, Sinks { sinks, count, missed }, payload, seq, call) }
+}
+
+/// Replaces a value in several sinks of a sender, as fw_sink_replace does in each, with one number and one wake-up of the engine. `meta`
+/// has the key. `seq`, if it is not NULL, gets the record's number, and `missed`, if it is not NULL, the status of each sink:
+/// FW_OK, FW_FULL or FW_CLOSED.
+///
+/// # Safety
+///
+/// As fw_sender_push_to_all.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_sender_replace_to_all(
+    sender: fw_sender,
+    sinks: *const fw_sink,
+    count: usize,
+    data: *const u8,
+    len: usize,
+    meta: *const fw_meta,
+    seq: *mut u64,
+    missed: *mut fw_status,
+) -> fw_status {
+    let call = |sender: &mut Sender, sinks: &[SinkId], payload: &[u8], meta: &Meta| {
+        sender.replace_to_all(sinks.iter().copied(), payload, meta)
+    };
+    let payload = Payload { data, len, meta };
+    // SAFETY: as the caller promises.
+    unsafe { to_all(sender, Sinks { sinks, count, missed }, payload, seq, call) }
+}
+
+/// A payload and its description, as a caller gives them.
+struct Payload {
+    data: *const u8,
+    len: usize,
+    meta: *const fw_meta,
+}
+
+/// Several sinks, and room for their statuses.
+struct Sinks {
+    sinks: *const fw_sink,
+    count: usize,
+    missed: *mut fw_status,
+}
+
+/// Queues one payload for several sinks.
+///
+/// # Safety
+///
+/// As `fw_sender_push_to_all`.
+unsafe fn to_all(
+    sender: fw_sender,
+    Sinks { sinks, count, missed }: Sinks,
+    Payload { data, len, meta }: Payload,
+    seq: *mut u64,
+    put_all: impl FnOnce(&mut Sender, &[SinkId], &[u8], &Meta) -> std::result::Result<usize, PushError>,
+) -> fw_status {
     call(|| {
         let object = find::<SenderObject>(sender.id)?;
         // SAFETY: as the caller promises.
@@ -118,12 +178,13 @@ pub unsafe extern "C" fn fw_sender_push_to_all(
         if objects.iter().any(|sink| !Arc::ptr_eq(sink.sender(), &object)) {
             return Err(Failure::invalid("a sink belongs to another sender"));
         }
+        let ids: Vec<SinkId> = objects.iter().map(|sink| sink.id()).collect();
         let mut statuses = vec![fw_status::FW_OK; count];
         let number = object.with(|sender| {
             let meta = sender.producer().number(&meta.meta());
-            sender.push_to_all(objects.iter().map(|sink| sink.id()), payload, &meta).map_err(of_push)?;
+            put_all(sender, &ids, payload, &meta).map_err(of_push)?;
             for &(id, error) in sender.missed() {
-                let named = objects.iter().zip(&mut statuses).find(|(sink, _)| sink.id() == id);
+                let named = ids.iter().zip(&mut statuses).find(|(sink, _)| **sink == id);
                 if let Some((_, status)) = named {
                     *status = status_of(error);
                 }

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use freshwire::{
-    CloseMode, Edit, Ended, Meta, ModifyError, Monitor, Outcome, PushError, Rate, Sender, Sink, SinkError,
-    SinkEvents, SinkId, Timestamp,
+    CloseMode, Edit, EndEvent, Ended, Meta, ModifyError, Monitor, Outcome, PushError, Rate, Sender, Sink,
+    SinkError, SinkEvents, SinkId, Timestamp,
 };
 
 use crate::border::{Failure, Result, borrow, bytes, call, forks, fw_status, get, put};
@@ -58,6 +58,13 @@ impl SinkObject {
 
     pub(crate) fn has_ended(&self) -> bool {
         self.monitor.ended().is_some()
+    }
+
+    /// A file that becomes readable at its end; not once it was closed.
+    pub(crate) fn end_event(&self) -> Result<EndEvent> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = open.as_ref().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the sink was closed"))?;
+        Ok(open.end_event()?)
     }
 
     /// Sends whole frames between two records; nothing once the sink was closed.
@@ -234,6 +241,8 @@ pub struct fw_stats {
     pub min_rtt: u64,
     /// Write system calls.
     pub writes: u64,
+    /// Queued values that fw_sink_replace overwrote in place. The new value has the fate; these have none.
+    pub overwritten: u64,
 }
 
 #[inline]
@@ -479,6 +488,7 @@ pub unsafe extern "C" fn fw_sink_stats(sink: fw_sink, stats: *mut fw_stats) -> f
             rtt: nanos(now.rtt),
             min_rtt: nanos(now.min_rtt),
             writes: now.writes,
+            overwritten: now.overwritten,
         };
         // SAFETY: as the caller promises.
         unsafe { put("stats", stats, values) }?;

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int};
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use freshwire::SinkConfig;
 use freshwire::websocket::{self, Event, Keepalive, KeepaliveStep, Messages, Reader, Role};
+use rustix::event::epoll;
 use rustix::net::{RecvFlags, recv};
 use sha1::Digest as _;
 
@@ -64,6 +65,8 @@ const READ_BYTES: usize = 16 << 10;
 
 pub(crate) struct WebSocketObject {
     file: OwnedFd,
+    /// Readable when `file` is, and from the sink's end on.
+    changes: OwnedFd,
     sink: Arc<SinkObject>,
     inner: Mutex<Inner>,
     /// The close frame was handed over.
@@ -160,9 +163,12 @@ pub unsafe extern "C" fn fw_websocket_new(
             Ok((file, enter(SinkObject::new(object, made))?))
         })?;
         let most = if max_message_bytes == 0 { MAX_MESSAGE_BYTES } else { max_message_bytes };
+        let made = find::<SinkObject>(sink_id)?;
+        let changes = watch(&file, &made).inspect_err(|_| drop(free::<SinkObject>(sink_id)))?;
         let object = WebSocketObject {
             file,
-            sink: find(sink_id)?,
+            changes,
+            sink: made,
             inner: Mutex::new(Inner::new(most)),
             is_closed: AtomicBool::new(false),
         };
@@ -176,8 +182,8 @@ pub unsafe extern "C" fn fw_websocket_new(
     })
 }
 
-/// Writes a descriptor that wakes `poll` when the client has sent something or left, and now and then without a reason: call
-/// fw_websocket_next then, with a timeout of 0. It is the WebSocket's own, the same at each call and valid until
+/// Writes a descriptor that wakes `poll` when the client has sent something or left, when the sink has ended, and now and then
+/// without a reason: call fw_websocket_next then, with a timeout of 0. It is the WebSocket's own, the same at each call and valid until
 /// fw_websocket_free: do not close it or read from it.
 ///
 /// # Safety
@@ -190,7 +196,7 @@ pub unsafe extern "C" fn fw_websocket_fd(websocket: fw_websocket, fd: *mut c_int
         unsafe { put("fd", fd, -1) }?;
         let object = find::<WebSocketObject>(websocket.id)?;
         // SAFETY: as the caller promises.
-        unsafe { put("fd", fd, object.file.as_raw_fd()) }?;
+        unsafe { put("fd", fd, object.changes.as_raw_fd()) }?;
         Ok(fw_status::FW_OK)
     })
 }
@@ -224,7 +230,7 @@ pub unsafe extern "C" fn fw_websocket_next(
             }
             // The engine's own notes wake this too, with nothing to read.
             let next = inner.keepalive.next().min(until);
-            if is_readable(&object.file, next)? && object.read(&mut inner)? {
+            if is_readable(&object.changes, next)? && object.read(&mut inner)? {
                 continue;
             }
             object.keep_alive(&mut inner);
@@ -299,6 +305,18 @@ pub extern "C" fn fw_websocket_free(websocket: fw_websocket) -> fw_status {
         drop(free::<WebSocketObject>(websocket.id)?);
         Ok(fw_status::FW_OK)
     })
+}
+
+/// A file that is readable when the client has sent something, and from the sink's end on.
+fn watch(file: &OwnedFd, sink: &SinkObject) -> Result<OwnedFd> {
+    let changes = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(std::io::Error::from)?;
+    let end = sink.end_event()?;
+    for (token, source) in [(0, file.as_fd()), (1, end.as_fd())] {
+        let data = epoll::EventData::new_u64(token);
+        // What was added stays for as long as its file is open somewhere: the socket here, the event in the sink.
+        epoll::add(&changes, source, data, epoll::EventFlags::IN).map_err(std::io::Error::from)?;
+    }
+    Ok(changes)
 }
 
 impl Inner {

@@ -324,7 +324,7 @@ static void rings_are_used_again(void)
 
 	connection(AF_INET, ends);
 	IS(FW_NO_RING, fw_sender_add_sink(it.sender, ends[0], &config, &second));
-	CHECK(strstr(fw_last_error(), "raise RingConfig::rings"));
+	CHECK(strstr(fw_last_error(), "raise fw_ring.rings"));
 	drained(it.sink, FW_DRAIN, NULL);
 	OK(fw_sender_add_sink(it.sender, ends[0], &config, &second));
 	/* No call with the handle of a sink that has left reaches the one that has its ring now. */

@@ -238,6 +238,109 @@ static void a_client_that_leaves(fw_sender sender)
 	left(served);
 }
 
+static void *next_until_the_end(void *served)
+{
+	const struct served *it = served;
+	fw_websocket_message message;
+
+	IS(FW_END, fw_websocket_next(it->websocket, FW_DEFAULT, NULL, 0, &message));
+	return NULL;
+}
+
+/* The sink ends while the client is silent: a call that waits returns, and the descriptor is readable. */
+static void an_end_of_the_sink(void)
+{
+	fw_ring ring = fw_ring_for_clients(1, 1, 64);
+	struct pollfd file = { .events = POLLIN };
+	struct served served;
+	fw_engine engine;
+	fw_sender sender;
+	fw_ended ended;
+	pthread_t thread;
+
+	OK(fw_engine_new(&engine));
+	OK(fw_sender_new(engine, &ring, &sender));
+	served = serve(sender, FW_TEXT, NULL, 0);
+	OK(fw_websocket_fd(served.websocket, &file.fd));
+	CHECK(!pthread_create(&thread, NULL, next_until_the_end, &served));
+	OK(fw_engine_free(engine));
+	JOIN(thread);
+	CHECK(poll(&file, 1, 60000) == 1);
+	OK(fw_sink_ended(served.sink, &ended));
+	CHECK(ended == FW_ENDED_STOPPED);
+	left(served);
+	OK(fw_sender_free(sender));
+}
+
+/* A value for two clients, one of which is slow: what was not sent is overwritten, and counted. */
+static void a_value_for_all(fw_engine engine)
+{
+	fw_ring ring = fw_ring_for_clients(2, 1, 64);
+	fw_sink_config config = fw_sink_config_default();
+	fw_meta meta = { .key = 1 };
+	fw_status missed[2];
+	fw_stats stats[2];
+	fw_sender sender;
+	fw_sink sinks[2];
+	char text[20];
+	uint64_t seq;
+	int pairs[2][2];
+
+	OK(fw_sender_new(engine, &ring, &sender));
+	config.policy.kind = FW_LATEST;
+	for (int at = 0; at < 2; at++) {
+		connect_pair(pairs[at]);
+		OK(fw_sender_add_sink(sender, pairs[at][0], &config, &sinks[at]));
+	}
+	for (uint64_t tick = 0; tick < 2000; tick++) {
+		int len = snprintf(text, sizeof text, "tick %4d\n", (int)tick);
+
+		OK(fw_sender_replace_to_all(sender, sinks, 2, (const uint8_t *)text, (size_t)len, &meta, &seq, missed));
+		CHECK(seq == tick && missed[0] == FW_OK && missed[1] == FW_OK);
+	}
+	for (int at = 0; at < 2; at++) {
+		char last[10] = "";
+
+		while (memcmp(last, "tick 1999\n", 10))
+			CHECK(recv(pairs[at][1], last, 10, MSG_WAITALL) == 10);
+		UNTIL(fw_sink_stats(sinks[at], &stats[at]) == FW_OK && stats[at].finished + stats[at].overwritten == 2000);
+		CHECK(stats[at].dropped == 0);
+	}
+	close(pairs[0][1]);
+	UNTIL((fw_sender_replace_to_all(sender, sinks, 2, (const uint8_t *)"x", 1, &meta, NULL, missed), missed[0] == FW_CLOSED));
+	CHECK(missed[1] == FW_OK);
+	for (int at = 0; at < 2; at++) {
+		OK(fw_sink_free(sinks[at]));
+		close(pairs[at][0]);
+	}
+	close(pairs[1][1]);
+	OK(fw_sender_free(sender));
+}
+
+/* Messages name what C has. */
+static void a_message_with_names_of_c(fw_engine engine)
+{
+	fw_sink_config config = fw_sink_config_default();
+	fw_sender sender;
+	fw_sink sinks[2];
+	int pair[2];
+
+	connect_pair(pair);
+	OK(fw_sender_new(engine, NULL, &sender));
+	config.keys = 100000;
+	CHECK(fw_sender_add_sink(sender, pair[0], &config, &sinks[0]) < 0);
+	CHECK(strstr(fw_last_error(), "fw_ring.slots") && strstr(fw_last_error(), "fw_ring_for_clients"));
+	CHECK(!strstr(fw_last_error(), "::"));
+	config.keys = FW_DEFAULT;
+	OK(fw_sender_add_sink(sender, pair[0], &config, &sinks[0]));
+	IS(FW_NO_RING, fw_sender_add_sink(sender, pair[0], &config, &sinks[1]));
+	CHECK(strstr(fw_last_error(), "fw_ring.rings") && !strstr(fw_last_error(), "::"));
+	OK(fw_sink_free(sinks[0]));
+	OK(fw_sender_free(sender));
+	close(pair[0]);
+	close(pair[1]);
+}
+
 int main(void)
 {
 	fw_ring ring = fw_ring_for_clients(8, 1, 64);
@@ -260,6 +363,9 @@ int main(void)
 	a_close(sender);
 	a_close_behind_a_message(engine);
 	a_client_that_leaves(sender);
+	an_end_of_the_sink();
+	a_value_for_all(engine);
+	a_message_with_names_of_c(engine);
 	OK(fw_sender_free(sender));
 	OK(fw_engine_free(engine));
 	printf("conversation: ok, libfreshwire %s\n", fw_version());

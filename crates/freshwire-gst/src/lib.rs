@@ -37,6 +37,8 @@ mod servers;
 mod sink;
 #[cfg(feature = "plugin")]
 mod source;
+#[cfg(feature = "plugin")]
+mod uri;
 
 #[cfg(feature = "plugin")]
 pub use plugin::plugin_register_static;

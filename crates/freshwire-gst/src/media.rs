@@ -2,6 +2,7 @@
 
 use freshwire_media::unit::{AudioCodec, AudioTrack, Kind, VideoCodec, VideoTrack};
 use freshwire_media::video::Format;
+use gst::prelude::*;
 
 /// The caps of pictures. GStreamer 1.22's av1enc does not name its stream format.
 const VIDEO: &str = "video/x-h264, stream-format=(string)byte-stream, alignment=(string)au; \
@@ -116,4 +117,25 @@ pub(crate) fn audio_caps(track: &AudioTrack) -> gst::Caps {
     };
     let rate = i32::try_from(track.rate).unwrap_or(i32::MAX);
     builder.field("rate", rate).field("channels", i32::from(track.channels)).build()
+}
+
+/// Posts an element message that says where the element can be reached: each address in a field with the name of its scheme.
+/// GStreamer 1.22 prints no lists of strings.
+pub(crate) fn post_listening(
+    element: &impl IsA<gst::Element>,
+    name: &str,
+    urls: &[String],
+    key: Option<&str>,
+) {
+    let mut message = gst::Structure::new_empty(name);
+    for url in urls {
+        let scheme = url.split_once("://").map_or("url", |(scheme, _)| scheme);
+        message.set(scheme, url);
+    }
+    if let Some(key) = key {
+        message.set("public-key", key);
+    }
+    let message = gst::message::Element::builder(message).src(element.upcast_ref::<gst::Element>()).build();
+    // Whoever reads the pipeline's messages can tell people; nobody has to.
+    let _ = element.post_message(message);
 }

@@ -30,6 +30,20 @@ pub(crate) struct ServerSettings {
     pub(crate) open: bool,
 }
 
+/// The command's options in the server's messages, and what they are here.
+const NAMES: [(&str, &str); 5] = [
+    ("--user NAME:PASSWORD, or ", ""),
+    ("--open", "open=true"),
+    ("--config", "config"),
+    (", --listen-internal", ""),
+    ("--listen-", "listen-"),
+];
+
+/// A message of the server with the properties' names.
+fn in_own_names(words: &str) -> String {
+    NAMES.iter().fold(words.to_owned(), |words, (theirs, ours)| words.replace(theirs, ours))
+}
+
 impl ServerSettings {
     fn complete(&self) -> Result<Config, String> {
         let mut config = match &self.config {
@@ -45,9 +59,7 @@ impl ServerSettings {
         listen(&self.listen_rtsp, "listen-rtsp", &mut config.rtsp.plain)?;
         listen(&self.listen_http, "listen-http", &mut config.http.plain)?;
         config.open |= self.open;
-        // The server's words are those of the command.
-        let check = config.check();
-        check.map_err(|error| format!("{error}; here that is open=true, or users in the file of config"))?;
+        config.check().map_err(|error| error.to_string())?;
         Ok(config)
     }
 }
@@ -86,7 +98,7 @@ impl Seat {
         let place = match servers.iter().position(|entry| entry.settings == *settings) {
             Some(place) => place,
             None => {
-                let running = start(settings.complete()?)?;
+                let running = settings.complete().and_then(start).map_err(|words| in_own_names(&words))?;
                 servers.push(Entry { settings: settings.clone(), running, users: 0 });
                 servers.len() - 1
             }
@@ -153,4 +165,38 @@ fn start(config: Config) -> Result<Running, String> {
     let server = tracing::dispatcher::with_default(&dispatch, || runtime.block_on(Server::start(config)));
     let server = server.map_err(|error| error.to_string())?;
     Ok(Running { runtime, server })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources(folder: &Path, found: &mut Vec<String>) {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let is_test = path.ends_with("tests.rs") || path.ends_with("tests");
+            if path.is_dir() {
+                sources(&path, found);
+            } else if !is_test && path.extension().is_some_and(|ending| ending == "rs") {
+                found.push(std::fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn messages_have_no_options_of_the_command() {
+        let mut found = Vec::new();
+        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../freshwire-server/src"), &mut found);
+        let has_option = |line: &str| {
+            line.match_indices("--")
+                .any(|(at, _)| line[at + 2..].starts_with(|next: char| next.is_ascii_lowercase()))
+        };
+        let lines = found.iter().flat_map(|source| source.lines()).map(str::trim_start);
+        let words =
+            lines.filter(|line| !line.starts_with("//") && !line.contains("tracing::") && has_option(line));
+        let words: Vec<&str> = words.collect();
+        assert!(words.len() >= 3, "{words:?}");
+        for line in words {
+            assert!(!has_option(&in_own_names(line)), "{line}: NAMES has no name for its option");
+        }
+    }
 }

@@ -8,5 +8,5 @@ use gst::prelude::*;
 use element::FreshwireSrc;
 
 pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
-    gst::Element::register(Some(plugin), "freshwiresrc", gst::Rank::NONE, FreshwireSrc::static_type())
+    gst::Element::register(Some(plugin), "freshwiresrc", gst::Rank::PRIMARY, FreshwireSrc::static_type())
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "these run against real time")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -453,11 +453,14 @@ fn what_cannot_be_is_refused_with_a_reason() {
         (format!("{sound} ! freshwiresink location=tcp://{taken}"), "use framing=chunked"),
         (
             format!("{FILE} ! freshwiresink listen-rtsp={taken} listen-http=none"),
-            "another program listens there",
+            "choose another port (listen-rtsp, listen-http)",
         ),
-        (format!("{FILE} ! freshwiresink listen-rtsp=0.0.0.0:0 listen-http=none"), "here that is open=true"),
+        (
+            format!("{FILE} ! freshwiresink listen-rtsp=0.0.0.0:0 listen-http=none"),
+            "let everybody view with open=true",
+        ),
         (format!("{FILE} ! freshwiresink listen-rtsp=soon"), "listen-rtsp: "),
-        (format!("{FILE} ! freshwiresink config=/nowhere.toml"), "cannot be read"),
+        (format!("{FILE} ! freshwiresink config=/nowhere.toml"), "give another one with config"),
         (
             format!("{FILE} ! freshwiresink stream-name=a/../b listen-rtsp=127.0.0.1:0 listen-http=none"),
             "cannot be a stream's name",
@@ -467,7 +470,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
         ("freshwiresrc location=a1://127.0.0.1:1 peer-key=x ! fakesink".to_owned(), "peer-key \"x\""),
     ] {
         let refusal = Pipeline::refusal(&description);
-        assert!(refusal.contains(reason), "{description}: {refusal}");
+        assert!(refusal.contains(reason) && !refusal.contains("--"), "{description}: {refusal}");
     }
 }
 
@@ -483,18 +486,146 @@ fn a_track_has_one_pad() {
     assert_eq!(sink.pads().len(), 2);
 }
 
+/// The plugin's folder, and GStreamer's programs with that plugin.
+struct Installed(tempfile::TempDir);
+
+impl Installed {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let library = std::env::current_exe().unwrap().with_file_name("libgstfreshwire.so");
+        std::os::unix::fs::symlink(&library, folder.path().join("libgstfreshwire.so")).unwrap();
+        Self(folder)
+    }
+
+    fn tool(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let folder = self.0.path();
+        // The user's own list of plugins is left alone.
+        command.env("GST_PLUGIN_PATH", folder).env("GST_REGISTRY", folder.join("registry"));
+        command
+    }
+
+    /// What `gst-launch-1.0 -m` prints of an element that listens; the pipeline is ended then.
+    fn listening(&self, pipeline: &str) -> String {
+        let mut command = self.tool("gst-launch-1.0");
+        let mut launched =
+            command.arg("-m").args(pipeline.split_whitespace()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(launched.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let line = lines.take(10_000).find(|line| line.contains("-listening"));
+        launched.kill().unwrap();
+        launched.wait().unwrap();
+        line.unwrap_or_else(|| panic!("{pipeline}: no message"))
+    }
+}
+
+/// The value of a plain string in a printed structure.
+fn field<'a>(line: &'a str, name: &str) -> &'a str {
+    let (_, rest) = line.split_once(&format!("{name}=(string)")).unwrap_or_else(|| panic!("{name}: {line}"));
+    rest.split([',', ';']).next().unwrap().trim_matches('"')
+}
+
+#[test]
+fn gst_launch_prints_addresses_and_the_key() {
+    let Some(_one) = begin() else { return };
+    let installed = Installed::new();
+    let listens = "mode=listener location=a1://127.0.0.1:0";
+    for (pipeline, scheme) in [
+        (format!("freshwiresrc {listens} ! fakesink"), "a1"),
+        (format!("{LIVE} ! freshwiresink {listens}"), "a1"),
+        ("freshwiresrc mode=listener location=tcp://127.0.0.1:0 ! fakesink".to_owned(), "tcp"),
+        (format!("{LIVE} ! freshwiresink listen-rtsp=127.0.0.1:0 listen-http=127.0.0.1:0"), "rtsp"),
+        (format!("{LIVE} ! freshwiresink listen-rtsp=127.0.0.1:0 listen-http=127.0.0.1:0"), "http"),
+    ] {
+        let line = installed.listening(&pipeline);
+        let address = field(&line, scheme);
+        assert!(address.starts_with(&format!("{scheme}://127.0.0.1:")), "{line}");
+        if scheme == "a1" {
+            let key = field(&line, "public-key");
+            assert!(key.len() == 64 && key.bytes().all(|byte| byte.is_ascii_hexdigit()), "{line}");
+        }
+    }
+}
+
+#[test]
+fn players_take_addresses_as_uris() {
+    let Some(_one) = begin() else { return };
+    let installed = Installed::new();
+    let over_a1 = Pipeline::playing(&format!(
+        "{LIVE} ! freshwiresink name=sink mode=listener location=a1://127.0.0.1:0"
+    ));
+    let served = Pipeline::playing(&format!(
+        "{LIVE} ! freshwiresink name=sink listen-rtsp=none listen-http=127.0.0.1:0 stream-name=door"
+    ));
+    let a1 = format!("{}?peer-key={}&codec=h264", over_a1.url("sink", "a1://"), over_a1.key("sink"));
+    let stream = served.url("sink", "http://").replace("http://", "freshwire://");
+    for uri in [&a1, &stream] {
+        let decoded = format!("uridecodebin uri={uri} ! fakesink sync=false num-buffers=5");
+        let played = format!("playbin uri={uri} audio-sink=fakesink");
+        for (pipeline, sink) in
+            [(decoded, None), (played, Some("video-sink=fakesink sync=false num-buffers=5"))]
+        {
+            let mut command = installed.tool("gst-launch-1.0");
+            command.arg("-q").args(pipeline.split_whitespace()).args(sink);
+            let mut launched = command.spawn().unwrap();
+            let mut end = None;
+            wait_for("five pictures are decoded", || {
+                end = launched.try_wait().unwrap();
+                end.is_some()
+            });
+            assert!(end.is_some_and(|end| end.success()), "{pipeline}");
+        }
+    }
+}
+
+#[test]
+fn uris_make_elements() {
+    let Some(_one) = begin() else { return };
+    let make = |kind, uri: &str| gst::Element::make_from_uri(kind, uri, None);
+    let text =
+        |element: &gst::Element, name: &str| element.property::<Option<String>>(name).unwrap_or_default();
+    let source = make(gst::URIType::Src, "a1://viewer:5000?peer-key=ab&latency=40&mode=listener").unwrap();
+    assert_eq!(
+        (text(&source, "location"), text(&source, "peer-key")),
+        ("a1://viewer:5000".into(), "ab".into())
+    );
+    assert_eq!(source.property::<u32>("latency"), 40);
+    let source = make(gst::URIType::Src, "freshwire://me:pw@host/door?token=x%3D").unwrap();
+    assert_eq!(text(&source, "location"), "http://me:pw@host:8080/door.fw?token=x%3D");
+    let handler = source.dynamic_cast_ref::<gst::URIHandler>().unwrap();
+    assert_eq!(handler.uri().unwrap(), "freshwire://me:pw@host:8080/door?token=x%3D");
+    let sink = make(gst::URIType::Sink, "a1://viewer:5000?peer-key=ab&policy=latest").unwrap();
+    assert_eq!(text(&sink, "location"), "a1://viewer:5000");
+    let sink = make(gst::URIType::Sink, "freshwire://:9090/door").unwrap();
+    assert_eq!((text(&sink, "listen-http"), text(&sink, "stream-name")), (":9090".into(), "door".into()));
+    for (kind, uri, words) in [
+        (
+            gst::URIType::Src,
+            "a1://viewer:5000?key-file=/etc/key",
+            "a URI cannot have key-file: peer-key, mode",
+        ),
+        (gst::URIType::Src, "a1://viewer:5000?latency=soon", "latency has no such value"),
+        (gst::URIType::Src, "freshwire://viewer", "the stream's name is missing"),
+        (
+            gst::URIType::Sink,
+            "a1://viewer:5000?codec=h264",
+            "a URI cannot have codec: peer-key, mode, policy",
+        ),
+    ] {
+        let error = make(kind, uri).unwrap_err().to_string();
+        assert!(error.contains(words), "{uri}: {error}");
+    }
+    let playing =
+        Pipeline::playing("freshwiresrc name=src mode=listener location=tcp://127.0.0.1:0 ! fakesink");
+    let source = playing.element("src").dynamic_cast::<gst::URIHandler>().unwrap();
+    wait_for("it listens", || !playing.element("src").property::<Vec<String>>("urls").is_empty());
+    assert!(source.set_uri("a1://viewer:5000").unwrap_err().to_string().contains("READY"));
+}
+
 #[test]
 fn gst_launch_and_gst_inspect_find_the_plugin() {
     let Some(_one) = begin() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let library = std::env::current_exe().unwrap().with_file_name("libgstfreshwire.so");
-    std::os::unix::fs::symlink(&library, folder.path().join("libgstfreshwire.so")).unwrap();
-    let tool = |program: &str| {
-        let mut command = Command::new(program);
-        // The user's own list of plugins is left alone.
-        command.env("GST_PLUGIN_PATH", folder.path()).env("GST_REGISTRY", folder.path().join("registry"));
-        command
-    };
+    let installed = Installed::new();
+    let tool = |program: &str| installed.tool(program);
     let listed = tool("gst-inspect-1.0").arg("freshwire").output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
     assert!(listed.contains("freshwiresink") && listed.contains("freshwiresrc"), "{listed}");
@@ -512,4 +643,100 @@ fn gst_launch_and_gst_inspect_find_the_plugin() {
     parser.push(&bytes);
     parser.finish();
     assert_eq!(parser.filter(Result::is_ok).count(), 20);
+}
+
+/// Lines of the manual that run a pipeline, in its order; the ports are fixed, so that they run in a network namespace.
+#[test]
+fn the_pipelines_of_the_manual_run() {
+    const INSIDE: &str = "FRESHWIRE_GST_INSIDE";
+    let Some(_one) = begin() else { return };
+    if std::env::var_os(INSIDE).is_none() {
+        let exe = std::env::current_exe().unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--net", "--fork", "--kill-child"]).arg(exe);
+        command.args(["--exact", "the_pipelines_of_the_manual_run", "--nocapture"]).env(INSIDE, "1");
+        let probe = Command::new("unshare").args(["--user", "--map-root-user", "--net", "true"]).status();
+        if !probe.is_ok_and(|status| status.success()) {
+            eprintln!("skipped: the system gives no network namespaces");
+            return;
+        }
+        assert!(command.status().unwrap().success());
+        return;
+    }
+    assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/gstreamer.md");
+    let manual = std::fs::read_to_string(manual).unwrap().replace("\\\n", " ");
+    let lines: Vec<&str> = manual.lines().filter(|line| line.starts_with("gst-launch-1.0 ")).collect();
+    let [server, receiver, sender, cameras, play_server, listener, play_a1] = lines[..] else {
+        panic!("a line without a test: {lines:#?}")
+    };
+    let installed = Installed::new();
+    // There is no screen, camera or microphone here.
+    let start = |line: &str, key: &str| {
+        let line = line.replace("KEY", key).replace("autovideosink", "fakesink sync=false num-buffers=5");
+        let line = line.replace("v4l2src", "videotestsrc is-live=true");
+        let line = line.replace("autoaudiosrc", "audiotestsrc is-live=true");
+        let sinks = "playbin audio-sink=fakesink video-sink='fakesink sync=false num-buffers=5' ";
+        let line = line.replace("playbin ", sinks);
+        let mut shell = installed.tool("sh");
+        shell.arg("-c").arg(format!("exec {line}")).stdout(Stdio::piped());
+        Launched(shell.spawn().unwrap())
+    };
+    let serves = |stream: &str| {
+        let mut request = match TcpStream::connect("127.0.0.1:8080") {
+            Ok(request) => request,
+            Err(_) => return false,
+        };
+        write!(request, "GET /{stream}.fw HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut status = [0; 12];
+        request.read_exact(&mut status).is_ok() && &status == b"HTTP/1.1 200"
+    };
+
+    let serving = start(server, "");
+    wait_for("the server serves", || serves("live"));
+    start(play_server, "").succeed(play_server);
+    drop(serving);
+    let serving = start(cameras, "");
+    wait_for("the server serves cameras", || serves("door"));
+    drop(serving);
+
+    let mut receiving = start(receiver, "");
+    let key = receiving.key();
+    let _sending = start(sender, &key);
+    receiving.succeed(receiver);
+
+    let mut listening = start(listener, "");
+    let key = listening.key();
+    start(play_a1, &key).succeed(play_a1);
+}
+
+/// A program that ends with this.
+struct Launched(std::process::Child);
+
+impl Launched {
+    /// The key that it prints.
+    fn key(&mut self) -> String {
+        let mut lines = BufReader::new(self.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let line = lines.by_ref().take(10_000).find(|line| line.contains("public-key"));
+        // A program whose messages nobody reads stops, or ends.
+        std::thread::spawn(move || lines.for_each(drop));
+        field(&line.expect("a key"), "public-key").to_owned()
+    }
+
+    fn succeed(mut self, line: &str) {
+        let mut end = None;
+        wait_for(line, || {
+            end = self.0.try_wait().unwrap();
+            end.is_some()
+        });
+        assert!(end.is_some_and(|end| end.success()), "{line}");
+    }
+}
+
+impl Drop for Launched {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        self.0.wait().unwrap();
+    }
 }

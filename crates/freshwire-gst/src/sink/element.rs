@@ -14,12 +14,16 @@ use super::track::TrackSink;
 use crate::log::CAT;
 use crate::media;
 use crate::names::{Framing, Mode, Policy};
+use crate::uri::{SCHEMES, Target, Uri, check_state};
 
 glib::wrapper! {
     pub(crate) struct FreshwireSink(ObjectSubclass<Element>)
         @extends gst::Bin, gst::Element, gst::Object,
-        @implements gst::ChildProxy;
+        @implements gst::ChildProxy, gst::URIHandler;
 }
+
+/// Properties that a URI may set: none that names a file.
+const IN_URI: &[&str] = &["peer-key", "mode", "policy", "deadline", "timeout", "drain-timeout"];
 
 /// The property that is a structure, which the derived ones cannot be.
 const STATS: &str = "stats";
@@ -106,12 +110,7 @@ impl Element {
         for url in &urls {
             gst::info!(CAT, imp = self, "{url} {}", key.as_deref().unwrap_or_default());
         }
-        let message =
-            gst::Structure::builder("freshwiresink-listening").field("urls", urls).field("public-key", key);
-        // Whoever reads the pipeline's messages can tell people; nobody has to.
-        let _ = self
-            .obj()
-            .post_message(gst::message::Element::builder(message.build()).src(&*self.obj()).build());
+        media::post_listening(&*self.obj(), "freshwiresink-listening", &urls, key.as_deref());
         Ok(())
     }
 }
@@ -121,6 +120,7 @@ impl ObjectSubclass for Element {
     const NAME: &'static str = "GstFreshwireSink";
     type Type = FreshwireSink;
     type ParentType = gst::Bin;
+    type Interfaces = (gst::URIHandler,);
 }
 
 impl ObjectImpl for Element {
@@ -153,6 +153,41 @@ impl ObjectImpl for Element {
 }
 
 impl GstObjectImpl for Element {}
+
+impl URIHandlerImpl for Element {
+    const URI_TYPE: gst::URIType = gst::URIType::Sink;
+
+    fn protocols() -> &'static [&'static str] {
+        SCHEMES
+    }
+
+    fn uri(&self) -> Option<String> {
+        let settings = self.settings();
+        match &settings.location {
+            Some(location) => location.starts_with("a1://").then(|| location.clone()),
+            None => {
+                let server = settings.listen_http.as_deref().filter(|server| *server != "none")?;
+                Some(format!("freshwire://{server}/{}", settings.stream()))
+            }
+        }
+    }
+
+    fn set_uri(&self, text: &str) -> Result<(), glib::Error> {
+        let (obj, uri) = (self.obj(), Uri::parse(text)?);
+        check_state(&*obj)?;
+        uri.set_properties(&*obj, IN_URI)?;
+        let mut settings = self.settings();
+        match uri.target {
+            Target::A1(location) => settings.location = Some(location),
+            Target::Stream(server, name) => {
+                settings.location = None;
+                settings.listen_http = Some(server);
+                settings.stream_name = Some(name);
+            }
+        }
+        Ok(())
+    }
+}
 
 impl ElementImpl for Element {
     fn metadata() -> Option<&'static gst::subclass::ElementMetadata> {

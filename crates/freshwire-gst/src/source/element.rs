@@ -18,9 +18,13 @@ use crate::log::CAT;
 use crate::media;
 use crate::names::{Codec, Framing, Mode};
 use crate::reader::Reader;
+use crate::uri::{SCHEMES, Target, Uri, check_state};
 
 /// How often the loop looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Properties that a URI may set: none that names a file.
+const IN_URI: &[&str] = &["peer-key", "mode", "codec", "latency", "timeout"];
 
 /// How long connecting may take, in milliseconds.
 const TIMEOUT_MS: u32 = 5000;
@@ -77,7 +81,8 @@ impl Settings {
 
 glib::wrapper! {
     pub(crate) struct FreshwireSrc(ObjectSubclass<Element>)
-        @extends gst_base::PushSrc, gst_base::BaseSrc, gst::Element, gst::Object;
+        @extends gst_base::PushSrc, gst_base::BaseSrc, gst::Element, gst::Object,
+        @implements gst::URIHandler;
 }
 
 #[derive(Default, glib::Properties)]
@@ -155,12 +160,7 @@ impl Element {
         }
         let Listening { urls, key } = listening;
         gst::info!(CAT, imp = self, "{} {}", urls.join(" "), key.as_deref().unwrap_or_default());
-        let message =
-            gst::Structure::builder("freshwiresrc-listening").field("urls", urls).field("public-key", key);
-        // Whoever reads the pipeline's messages can tell people; nobody has to.
-        let _ = self
-            .obj()
-            .post_message(gst::message::Element::builder(message.build()).src(&*self.obj()).build());
+        media::post_listening(&*self.obj(), "freshwiresrc-listening", &urls, key.as_deref());
     }
 }
 
@@ -169,6 +169,7 @@ impl ObjectSubclass for Element {
     const NAME: &'static str = "GstFreshwireSrc";
     type Type = FreshwireSrc;
     type ParentType = gst_base::PushSrc;
+    type Interfaces = (gst::URIHandler,);
 }
 
 #[glib::derived_properties]
@@ -182,6 +183,37 @@ impl ObjectImpl for Element {
 }
 
 impl GstObjectImpl for Element {}
+
+impl URIHandlerImpl for Element {
+    const URI_TYPE: gst::URIType = gst::URIType::Src;
+
+    fn protocols() -> &'static [&'static str] {
+        SCHEMES
+    }
+
+    fn uri(&self) -> Option<String> {
+        let location = lock(&self.settings).location.clone()?;
+        match location.strip_prefix("http://") {
+            Some(stream) => Some(format!("freshwire://{}", stream.replacen(".fw", "", 1))),
+            None => location.starts_with("a1://").then_some(location),
+        }
+    }
+
+    fn set_uri(&self, text: &str) -> Result<(), glib::Error> {
+        let (obj, mut uri) = (self.obj(), Uri::parse(text)?);
+        check_state(&*obj)?;
+        let location = match &uri.target {
+            Target::A1(location) => location.clone(),
+            Target::Stream(server, name) => {
+                let (server, name) = (server.clone(), name.clone());
+                format!("http://{server}/{name}.fw{}", uri.take_query(IN_URI))
+            }
+        };
+        uri.set_properties(&*obj, IN_URI)?;
+        lock(&self.settings).location = Some(location);
+        Ok(())
+    }
+}
 
 impl ElementImpl for Element {
     fn metadata() -> Option<&'static gst::subclass::ElementMetadata> {

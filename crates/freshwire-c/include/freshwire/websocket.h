@@ -67,8 +67,8 @@ fw_status fw_websocket_new(fw_sender sender,
                            fw_websocket *websocket,
                            fw_sink *sink);
 
-// Writes a descriptor that wakes `poll` when the client has sent something or left, when the sink has ended, and now and then
-// without a reason: call fw_websocket_next then, with a timeout of 0. It is the WebSocket's own, the same at each call and valid until
+// Writes a descriptor that wakes `poll` when the client has sent something or left, or when the sink has ended. It also wakes it
+// now and then without a reason. Call fw_websocket_next then, with a timeout of 0. It is the WebSocket's own, the same at each call and valid until
 // fw_websocket_free: do not close it or read from it.
 //
 // # Safety

@@ -438,6 +438,7 @@ impl Connection {
             in_flight: scale(recovery.in_flight()),
             unsent: 0,
             loss: recovery.loss(),
+            acked_at: None,
             agreed: agreed.map(in_payload),
             credit: i64::try_from(scale(credit.unsigned_abs())).unwrap_or(i64::MAX) * credit.signum(),
         }

@@ -21,6 +21,9 @@ pub struct LinkView {
     pub unsent: u64,
     /// Share of the bytes sent that were retransmissions, 0 to 1.
     pub loss: f64,
+    /// When the latest acknowledgement came; `None` where the carrier does not know.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub acked_at: Option<Timestamp>,
     /// The average rate that was agreed on, which is known rather than measured; `None` if there is no such limit.
     #[cfg_attr(feature = "serde", serde(default, with = "crate::serde_units::rate"))]
     pub agreed: Option<Rate>,

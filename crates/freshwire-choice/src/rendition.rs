@@ -23,8 +23,8 @@ use crate::{Choice, Decision, LinkView, Live, Outcome, Progress, Reason, Record}
 /// before is then superseded. So no picture is ever sent whose references the receiver does not have, and the decision can
 /// be taken back until then. Within a rendition, and for sound, it does as [`Live`]. A stream of one rendition costs a comparison.
 ///
-/// It goes down as soon as the path carries too little, and up when key frames have left so quickly that the next
-/// rendition fits with a margin. The source documents the rule's origin and constants.
+/// It goes down as soon as the path carries too little. It goes up when key frames have left so quickly that a higher
+/// rendition fits with a margin, or leave open that the next one does. The source documents the rule's origin and constants.
 #[derive(Debug)]
 pub struct Adaptive {
     stream: Arc<SharedModel>,
@@ -259,12 +259,13 @@ impl Adaptive {
     }
 
     /// A key frame of another rendition is committed: that is the present one from now on.
+    //= spec/choice.md 37
     fn change(&mut self, rendition: usize) {
         let before = self.selection.get().current;
         self.live = self.stream.live(rendition);
         self.selection.change(rendition);
         if let Some(before) = before {
-            self.rule.changed(self.now, self.rule.is_above(rendition, before));
+            self.rule.changed(self.now, before, self.rule.is_above(rendition, before));
         }
     }
 }
@@ -338,12 +339,9 @@ impl Choice for Adaptive {
         }
         if rendition.is_none() || rendition == self.selection.get().current {
             self.live.outcome(record, outcome);
-            if !is_sent && rendition.is_some() && record.layer <= CHAIN_LAYER {
-                self.rule.torn(self.now);
+            if rendition.is_some() {
+                self.rule.decided(!is_sent);
             }
         }
     }
 }
-
-/// Pictures up to this layer are what later ones depend on.
-const CHAIN_LAYER: u8 = 1;

@@ -127,6 +127,8 @@ struct Path {
     bytes: f64,
     seconds: f64,
     rate_at: u64,
+    /// What the queue adds to the round trip, in ms, smoothed as the kernel does: over eight acknowledgements.
+    queued: f64,
 }
 
 impl Path {
@@ -134,7 +136,7 @@ impl Path {
         let fresh = self.seconds > 1e-6 && now - self.rate_at < 500;
         LinkView {
             rate: fresh.then(|| Rate::from_bytes_per_sec((self.bytes / self.seconds) as u64)),
-            rtt: Duration::from_millis(30),
+            rtt: Duration::from_secs_f64((RTT as f64 + self.queued) / 1000.0),
             min_rtt: Duration::from_millis(RTT),
             in_flight: (self.on_wire + self.unacked.iter().sum::<f64>()) as u64,
             unsent: self.unsent as u64,
@@ -146,6 +148,11 @@ impl Path {
     fn pass(&mut self, now: u64, bits: f64) -> Vec<Record> {
         let moved = self.unsent.min(QUEUE - self.on_wire);
         (self.unsent, self.on_wire) = (self.unsent - moved, self.on_wire + moved);
+        let per_ms = (bits / 8000.0).max(1e-6);
+        if self.on_wire > 0.0 {
+            let acks = (per_ms / SEGMENT / 8.0).min(1.0);
+            self.queued += (self.on_wire / per_ms - self.queued) * acks;
+        }
         let mut left = (bits / 8000.0).min(self.on_wire);
         if self.on_wire > SEGMENT {
             let keep = (-0.001_f64 / 0.2).exp();

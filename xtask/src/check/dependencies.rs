@@ -63,6 +63,8 @@ const CRATES: &[(&str, &[&str])] = &[
 const TESTS: &[(&str, &[&str])] = &[
     ("freshwire-acks", &["freshwire-netns"]),
     ("freshwire-a1", &["freshwire-link"]),
+    // The model of TCP in its tests fills the `TcpInfo` that the engine reads.
+    ("freshwire-choice", &["freshwire-io", "freshwire-link"]),
     ("freshwire", &["freshwire-netns"]),
     ("freshwire-server", &["freshwire-link", "freshwire-netns"]),
 ];

@@ -13,6 +13,7 @@ const COMPUTING: &[&str] = &[
     "-p freshwire-a1 --lib",
     "-p freshwire-choice --lib",
     "-p freshwire-choice --test frames",
+    "-p freshwire-choice --test ladder",
     "-p freshwire-choice --test laws",
     "-p freshwire-choice --test renditions",
     "-p freshwire-choice --test screen",

@@ -83,6 +83,8 @@ pub(crate) struct Estimate {
     /// The last delivery, while something has stayed on the way since.
     last_delivery: Option<Timestamp>,
     looked_at: Timestamp,
+    /// When the latest acknowledgement came, if the latest look asked for it.
+    acked_at: Option<Timestamp>,
     /// Since when something is on a path that was empty before, if nothing of it was delivered yet.
     train: Option<Timestamp>,
     rate_at: Timestamp,
@@ -176,6 +178,7 @@ impl Estimate {
         self.outstanding = unacknowledged.saturating_sub(sacked);
         let delivered_bytes = self.delivered_bytes.max(info.bytes_acked + sacked);
         self.looked_at = now;
+        self.acked_at = (info.delivered > 0).then(|| now - info.since_ack);
         if info.delivered != self.delivered {
             // A lone segment that waits for its repair says nothing of the path's rate. A few small ones say what was offered or, where
             // more was held back, what the bound on the queue lets through.
@@ -350,7 +353,7 @@ impl Estimate {
 
     /// Takes in that nothing is on the way any more, where that is all that was asked of the kernel.
     pub(crate) fn all_delivered(&mut self, now: Timestamp) {
-        self.looked_at = now;
+        (self.looked_at, self.acked_at) = (now, None);
         self.train = None;
         self.outstanding = 0;
         self.info.unacked = 0;
@@ -390,6 +393,7 @@ impl Estimate {
             in_flight: self.outstanding,
             unsent,
             loss: self.loss,
+            acked_at: self.acked_at,
             ..LinkView::default()
         }
     }

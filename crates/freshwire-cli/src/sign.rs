@@ -8,6 +8,7 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 use freshwire_server::access::{LinkKey, Right};
 use freshwire_server::config::{check_stream_name, link_key, secret_from_file};
+use freshwire_server::hub::split_rendition;
 use freshwire_units::parse_duration;
 
 use crate::output::print;
@@ -70,6 +71,8 @@ fn stream_of(target: &str) -> anyhow::Result<&str> {
     let path = path.split('?').next().unwrap_or(path);
     let name = path.strip_suffix("/ws").unwrap_or(path);
     let name = [".ts", ".mp4", ".fw"].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
+    // The rights of a stream are those of its renditions.
+    let (name, _) = split_rendition(name);
     check_stream_name(name)
         .with_context(|| format!("{target:?} names no stream; write rtsp://HOST:8554/NAME"))?;
     Ok(name)
@@ -89,7 +92,8 @@ mod tests {
             secret_file: None,
         };
         let query = key.query(Right::View, "live", 1010);
-        for target in ["live", "rtsp://host:8554/live", "http://host/live.ts", "https://host/live/ws"] {
+        let ways = ["live", "rtsp://host:8554/live", "http://host/live.ts", "https://host/live/ws"];
+        for target in ways.into_iter().chain(["rtsp://host/live~low", "http://host/live~low.ts"]) {
             assert_eq!(link(&args(target), &key, 1000).unwrap(), format!("{target}?{query}"));
         }
         let more = link(&args("http://host/live?a=b"), &key, 1000).unwrap();

@@ -34,7 +34,7 @@ use shared::{Shared, lock};
 pub use config::{HubConfig, MAX_ENGINES};
 pub use error::HubError;
 pub use fit::Fit;
-pub use renditions::{MAIN, check_name as check_rendition_name};
+pub use renditions::{MAIN, check_name as check_rendition_name, split_name as split_rendition};
 pub use snapshot::{RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
 pub use stream::{Publisher, Stream};
 pub(crate) use taps::Tapping;

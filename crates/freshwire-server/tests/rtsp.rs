@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
+use freshwire::choice::MAX_RENDITIONS;
 use freshwire_server::access::{Access, LinkKey, Names, Password, Right, Rights, Rules, User};
 use freshwire_server::config::Limits;
 use freshwire_server::hub::HubConfig;
@@ -375,6 +376,39 @@ fn who_goes_over_to_tcp_by_itself_is_made_to() {
     let refused = client.ask("SETUP", "/streamid=0", &transport);
     assert!(refused.head.contains("461") && refused.head.contains("publish over RTP/AVP/TCP"), "{refused:?}");
     assert_eq!(client.ask("SETUP", "/streamid=0", TCP).status, "200");
+}
+
+/// Whatever the order: the stream's own name always has its place, and a place that is free again can be taken.
+#[test]
+fn a_stream_has_eight_renditions_and_the_ninth_is_refused() {
+    for main_at in 0..MAX_RENDITIONS {
+        let server = Server::open();
+        let publish = |name: &str| {
+            let mut client = server.client();
+            client.url = format!("rtsp://{}/{name}", server.address);
+            let answer = announce(&mut client);
+            (client, answer)
+        };
+        let mut names: Vec<_> = (1..MAX_RENDITIONS).map(|number| format!("live~r{number}")).collect();
+        names.insert(main_at, "live".to_owned());
+        let mut clients: Vec<_> = names.iter().map(|name| publish(name)).collect();
+        for (name, (_, answer)) in names.iter().zip(&clients) {
+            assert_eq!(answer.status, "200", "{name}, with {main_at} before the main one: {answer:?}");
+        }
+        let (_, refused) = publish("live~more");
+        assert_eq!(refused.status, "503");
+        let says =
+            "the stream has 8 renditions, which is the limit: main, r1, r2, r3, r4, r5, r6, r7; end the";
+        assert!(refused.head.contains(says), "{refused:?}");
+        let (_, busy) = publish("live~r3");
+        assert!(busy.head.contains("stream live~r3 has a publisher already"), "{busy:?}");
+        assert_eq!(server.context.hub.streams().len(), 1);
+        let third = names.iter().position(|name| name == "live~r3").expect("it is one of them");
+        assert_eq!(clients[third].0.ask("TEARDOWN", "", "").status, "200");
+        assert_eq!(publish("live~more").1.status, "200");
+        let (_, wrong) = publish("live~all");
+        assert!(wrong.status == "400" && wrong.head.contains("cannot be a rendition's name"), "{wrong:?}");
+    }
 }
 
 #[test]

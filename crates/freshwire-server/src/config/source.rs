@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use crate::hub::split_rendition;
 use crate::ingest::Source;
 
 /// The text is no source, or no name of a stream.
@@ -37,8 +38,17 @@ pub fn parse_named_source(text: &str) -> Result<(Option<String>, Source), Source
         Some((name, source)) if check_stream_name(name).is_ok() => {
             Ok((Some(name.to_owned()), parse_source(source)?))
         }
+        // Before it would be taken for the path of a file.
+        Some((name, _)) if is_rendition(name) && !Path::new(text).exists() => {
+            Err(check_stream_name(name).expect_err("it has a rendition's name"))
+        }
         _ => Ok((None, parse_source(text)?)),
     }
+}
+
+/// Whether this is the name of a stream with that of a rendition behind it.
+fn is_rendition(name: &str) -> bool {
+    matches!(split_rendition(name), (stream, Some(_)) if check_stream_name(stream).is_ok())
 }
 
 /// A name for the stream of this source: that of the file, else `live`; with a number if the name is taken.
@@ -72,7 +82,7 @@ pub fn check_stream_name(name: &str) -> Result<(), SourceError> {
     let is_part =
         |part: &str| !part.is_empty() && !part.starts_with('.') && part.chars().all(is_name_character);
     let fits = (1..=MAX_NAME).contains(&name.len()) && name.split('/').all(is_part);
-    if fits {
+    if fits || name.contains('~') {
         return check_published_name(name);
     }
     Err(SourceError(format!(
@@ -90,6 +100,12 @@ pub fn check_published_name(name: &str) -> Result<(), SourceError> {
     let refuse = |why: &str| Err(SourceError(format!("{name:?} cannot be a stream's name: {why}")));
     if name.chars().any(is_invisible) {
         return refuse("it has characters that cannot be seen");
+    }
+    if let (stream, Some(rendition)) = split_rendition(name) {
+        return refuse(&format!(
+            "behind ~ is the name of a rendition; publish it to rtsp://HOST/{stream}~{rendition}, or configure it as \
+             [[streams.{stream}.rendition]]"
+        ));
     }
     let mut parts = name.split('/');
     if parts.clone().any(|part| part.is_empty() || part.starts_with('.')) {

@@ -233,6 +233,15 @@ fn a_trusted_site_is_also_a_name_of_the_server() {
 }
 
 #[test]
+fn a_renditions_name_is_no_streams_name() {
+    let says = "publish it to rtsp://HOST/door~low, or configure it as [[streams.door.rendition]]";
+    let error = parse("[streams.\"door~low\"]\nsource = \"publish\"").unwrap_err();
+    assert!(error.contains(says), "{error}");
+    let error = parse_named_source("door~low=publish").unwrap_err().to_string();
+    assert!(error.contains(says), "{error}");
+}
+
+#[test]
 fn what_cannot_change_while_running_is_named() {
     let old = Config::default();
     let new =

@@ -12,7 +12,7 @@ use super::takeover::{Body, Carriage, Order};
 use super::values;
 use crate::access::{Right, Verdict};
 use crate::context::Context;
-use crate::hub::{RenditionsAsked, Stream, ViewRequest};
+use crate::hub::{RenditionsAsked, Stream, ViewRequest, split_rendition};
 use crate::lease::Lease;
 
 /// How long a player waits for a source that has not said what it has.
@@ -48,12 +48,13 @@ where
     }
     let not_found = || reply::text(StatusCode::NOT_FOUND, "there is no such page or stream").into();
     let Some(route) = Route::of(request.uri()) else { return not_found() };
-    let Some(name) = route.stream() else {
+    let Some(address) = route.stream() else {
         return match &route {
             Route::Asset(name) => page::asset(name).map_or_else(not_found, Outcome::from),
             _ => index(context, asker, request).into(),
         };
     };
+    let (name, rendition) = split_rendition(address);
     // Who has no right does not learn which streams there are.
     let right = match route {
         Route::Values(_, Exchange::Push) => Right::Publish,
@@ -65,6 +66,9 @@ where
         Verdict::Denied(why) => return reply::text(StatusCode::FORBIDDEN, why).into(),
     };
     if let Route::Values(_, exchange) = route {
+        if rendition.is_some() {
+            return not_found();
+        }
         return match values::exchange(context, asker, request, grant, exchange) {
             Ok(order) => Outcome::Exchange(Box::new(order)),
             Err(reply) => Outcome::Reply(reply),
@@ -75,11 +79,14 @@ where
         Ok(latency) => latency,
         Err(error) => return reply::text(StatusCode::BAD_REQUEST, &error.to_string()).into(),
     };
-    let renditions = match ViewRequest::renditions_asked(request.uri().query()) {
+    let renditions = match ViewRequest::renditions_of(rendition, request.uri().query()) {
         Ok(renditions) => renditions.unwrap_or(RenditionsAsked::All),
         Err(error) => return reply::text(StatusCode::BAD_REQUEST, &error.to_string()).into(),
     };
     let mut site = None;
+    if let Err(error) = stream.check_renditions(&renditions) {
+        return reply::text(StatusCode::NOT_FOUND, &error.to_string()).into();
+    }
     let (carriage, head) = match route {
         Route::Socket(_) => match socket::accept(request, &context.origins()) {
             Ok(head) => {
@@ -93,7 +100,7 @@ where
             Ok(body) => (body.carriage, reply::endless_head(&body.content_type)),
             Err(refusal) => return (*refusal).into(),
         },
-        _ => return page::player(name).into(),
+        _ => return page::player(address).into(),
     };
     let lease = Lease::new(grant, site, stream.removed(), context);
     Outcome::Order(Box::new(Order { stream, carriage, head, peer: asker.peer, lease, latency, renditions }))

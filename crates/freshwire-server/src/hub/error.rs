@@ -9,8 +9,11 @@ pub enum HubError {
     #[error("{0} streams are the limit; raise max_streams")]
     TooManyStreams(usize),
     /// No rendition may be added to the stream.
-    #[error("{0} renditions of a stream are the limit")]
-    TooManyRenditions(usize),
+    #[error(
+        "the stream has {} renditions, which is the limit: {}; end the publisher of another one, or take one out of the configuration",
+        .0.len(), .0.join(", ")
+    )]
+    TooManyRenditions(Vec<String>),
     /// The name cannot be that of a rendition.
     #[error(
         "{0:?} cannot be a rendition's name; use 1 to 32 letters, digits, -, _ and ., but not all or none"

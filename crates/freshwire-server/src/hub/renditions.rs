@@ -63,6 +63,8 @@ pub(super) struct Rendition {
     pub(super) name: String,
     /// Where it comes from, `None` while nobody publishes it.
     pub(super) origin: Option<String>,
+    /// It keeps its place while nobody publishes it.
+    is_configured: bool,
     /// Why it is left out although somebody publishes it.
     pub(super) refused: Option<String>,
     /// It has had a keyframe and goes on.
@@ -92,6 +94,7 @@ impl Rendition {
         Self {
             name: name.to_owned(),
             origin: None,
+            is_configured: false,
             refused: None,
             is_present: false,
             key_requests: None,
@@ -179,23 +182,35 @@ impl Renditions {
         self.all[index].shares_clock = true;
     }
 
-    /// Makes room for a rendition that nobody publishes yet.
+    /// Keeps a place for a rendition, whether or not it is published.
     pub(super) fn expect(&mut self, name: &str) -> Result<(), HubError> {
-        if self.find(name).is_none() {
-            self.add(name)?;
-        }
+        let index = self.find(name).map_or_else(|| self.add(name), Ok)?;
+        self.all[index].is_configured = true;
         Ok(())
+    }
+
+    /// Keeps places for no other renditions any more.
+    pub(super) fn expect_only<'a>(
+        &mut self,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<(), HubError> {
+        self.all.iter_mut().for_each(|rendition| rendition.is_configured = false);
+        names.into_iter().try_for_each(|name| self.expect(name))
     }
 
     fn add(&mut self, name: &str) -> Result<usize, HubError> {
         check_name(name)?;
-        // One that is gone makes room; the numbers of its place go on.
-        let unused = |rendition: &Rendition| rendition.origin.is_none() && rendition.name != MAIN;
+        // One that is gone makes room, unless it is configured; the numbers of its place go on.
+        let unused = |rendition: &Rendition| {
+            rendition.origin.is_none() && rendition.name != MAIN && !rendition.is_configured
+        };
         if self.all.len() < MAX_RENDITIONS {
             self.all.push(Rendition::new(self.all.len(), name));
             return Ok(self.all.len() - 1);
         }
-        let index = self.all.iter().position(unused).ok_or(HubError::TooManyRenditions(MAX_RENDITIONS))?;
+        let names = || self.all.iter().map(|rendition| rendition.name.clone()).collect();
+        let place = self.all.iter().position(unused);
+        let index = place.ok_or_else(|| HubError::TooManyRenditions(names()))?;
         name.clone_into(&mut self.all[index].name);
         Ok(index)
     }
@@ -478,6 +493,11 @@ pub fn check_name(name: &str) -> Result<(), HubError> {
         return Ok(());
     }
     Err(HubError::RenditionName(name.chars().take(MAX_NAME).collect()))
+}
+
+/// The stream's name in an address, and that of the rendition behind `~`, if the address names one.
+pub fn split_name(name: &str) -> (&str, Option<&str>) {
+    name.split_once('~').map_or((name, None), |(stream, rendition)| (stream, Some(rendition)))
 }
 
 fn codec_name(codec: &VideoCodec) -> &'static str {

@@ -210,7 +210,11 @@ impl Stream {
         origin: &str,
         key_requests: Option<mpsc::Sender<()>>,
     ) -> Result<Publisher, HubError> {
-        let rendition = lock(&self.state).renditions.publish(name, origin, key_requests)?;
+        let published = lock(&self.state).renditions.publish(name, origin, key_requests);
+        let rendition = published.map_err(|error| match error {
+            HubError::Busy(rendition) => HubError::Busy(format!("{}~{rendition}", self.name)),
+            error => error,
+        })?;
         Ok(Publisher { stream: Arc::clone(self), rendition })
     }
 
@@ -272,7 +276,7 @@ impl Stream {
         lock(&self.state).renditions.all().iter().filter(|rendition| rendition.is_present).count()
     }
 
-    /// Says that there will be a rendition of this name, so that viewers can ask for it.
+    /// Says that there will be a rendition of this name, so that viewers can ask for it and publishers do not take its place.
     pub(crate) fn expect_rendition(&self, name: &str) -> Result<(), HubError> {
         lock(&self.state).renditions.expect(name)
     }
@@ -285,6 +289,23 @@ impl Stream {
         let used = u64::from(config.blocks) - producer.free_blocks() as u64;
         let queues: Vec<_> = state.queues.iter().map(ViewerQueue::counts).collect();
         let origin = state.renditions.origin().map(str::to_owned);
+    /// The same of all that are configured; others are not expected any more.
+    pub(crate) fn expect_renditions<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<(), HubError> {
+        lock(&self.state).renditions.expect_only(names)
+    }
+
+    /// Whether a viewer can have these renditions: those that have been published, or are configured.
+    ///
+    /// # Errors
+    ///
+    /// [`HubError::NoRendition`].
+    pub(crate) fn check_renditions(&self, asked: &RenditionsAsked) -> Result<(), HubError> {
+        lock(&self.state).allowed(asked).map(|_| ())
+    }
+
         let renditions = state.rendition_snapshots();
         let (ring_faults, given_up) = (state.sender.producer().bad_values(), state.given_up);
         drop(state);
@@ -698,9 +719,13 @@ fn drop_stale(producer: &Producer, ring: usize) {
 }
 
 impl Publisher {
-    /// The stream's name.
-    pub fn stream_name(&self) -> &str {
-        self.stream.name()
+    /// The stream's name, with that of the rendition behind `~` unless it is the main one.
+    pub fn name(&self) -> String {
+        let state = lock(&self.stream.state);
+        match state.renditions.all().get(self.rendition).filter(|_| self.rendition > 0) {
+            Some(rendition) => format!("{}~{}", self.stream.name, rendition.name),
+            None => self.stream.name.clone(),
+        }
     }
 
     /// The stream that it feeds.

@@ -74,12 +74,19 @@ const LATENCIES: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration
 pub struct LatencyError(String);
 
 impl ViewRequest {
-    /// The renditions that the query of an address asks for, such as `renditions=none`; `None` if it says nothing.
+    /// The renditions that an address asks for: by the name behind `~`, or by its query, such as `renditions=none`; `None` if it says
+    /// nothing.
     ///
     /// # Errors
     ///
     /// [`HubError::RenditionName`].
-    pub fn renditions_asked(query: Option<&str>) -> Result<Option<RenditionsAsked>, HubError> {
+    pub fn renditions_of(
+        rendition: Option<&str>,
+        query: Option<&str>,
+    ) -> Result<Option<RenditionsAsked>, HubError> {
+        if let Some(name) = rendition {
+            return check_name(name).map(|()| Some(RenditionsAsked::Named(name.to_owned())));
+        }
         let mut pairs = query.unwrap_or_default().split('&');
         Ok(match pairs.find_map(|pair| pair.strip_prefix("renditions=")) {
             None => None,

@@ -321,6 +321,7 @@ impl Conversation {
         let latency = view::latency_asked(target)?;
         let retransmission = view::retransmission_asked(target)?;
         let stream = self.context.hub.find(&target.stream).ok_or_else(|| unknown(target))?;
+        view::renditions_asked(target, &stream)?;
         self.described = Some((target.stream.clone(), latency));
         Ok(view::describe(&stream, target, self.ends.local.ip(), retransmission).await)
     }
@@ -533,7 +534,8 @@ impl State {
             }
             Self::Publish(session) => {
                 let (lost, unusable, malformed) = session.damage();
-                tracing::info!(reason, lost, unusable, malformed, "no longer publishes");
+                let stream = session.name();
+                tracing::info!(stream, reason, lost, unusable, malformed, "no longer publishes");
             }
         }
     }

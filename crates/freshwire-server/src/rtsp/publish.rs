@@ -252,6 +252,11 @@ impl PublishSession {
         }
     }
 
+    /// The stream's name, with that of the rendition behind `~`.
+    pub(super) fn name(&self) -> String {
+        self.publisher.name()
+    }
+
     /// Lost packets, unusable frames and bytes that were no packets, for the log.
     pub(super) fn damage(&self) -> (u64, u64, u64) {
         let (lost, frames) = self.feed.damage();

@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode_str;
 
-use crate::hub::{HubError, RenditionsAsked, ViewRequest, check_rendition_name};
+use crate::hub::{HubError, RenditionsAsked, ViewRequest, split_rendition};
 
 /// A stream, and one of its tracks where the URI ends with a control that players add.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,22 +70,21 @@ impl Target {
         if whole.chars().any(char::is_control) {
             return Err(TargetError::Characters);
         }
-        let (stream, rendition) = match stream.split_once('~') {
-            Some((stream, rendition)) => (stream.to_owned(), Some(rendition.to_owned())),
-            None => (stream.into_owned(), None),
-        };
+        // A control behind the name of a rendition is no part of the stream's name either.
+        let (whole, _) = split_rendition(&whole);
+        let (stream, rendition) = split_rendition(&stream);
         if stream.is_empty() {
             return Err(TargetError::Length);
         }
         let host = authority.rsplit('@').next().unwrap_or(authority);
         let base = |path: &str| format!("{scheme}://{host}/{path}");
         Ok(Self {
-            stream,
-            rendition,
+            stream: stream.to_owned(),
+            rendition: rendition.map(str::to_owned),
             query,
             track: path_track.or(query_track),
             uri: base(path_and_query),
-            whole: (whole.into_owned(), base(whole_path)),
+            whole: (whole.to_owned(), base(whole_path)),
             base: base(path),
         })
     }
@@ -101,10 +100,7 @@ impl Target {
 
     /// The renditions that it asks a viewer's stream for.
     pub(super) fn renditions(&self) -> Result<Option<RenditionsAsked>, HubError> {
-        match &self.rendition {
-            Some(name) => check_rendition_name(name).map(|()| Some(RenditionsAsked::Named(name.clone()))),
-            None => ViewRequest::renditions_asked(self.query.as_deref()),
-        }
+        ViewRequest::renditions_of(self.rendition.as_deref(), self.query.as_deref())
     }
 
     /// What controls are relative to. Most players put a control behind all of it, the query included. By RFC 3986 it comes
@@ -207,6 +203,28 @@ mod tests {
         assert_eq!(target("rtsp://h/live/stream=2/"), of("live/stream=2", None));
         assert_eq!(target("rtsp://h/live/stream=2/trackID=0"), of("live/stream=2", Some(0)));
         assert_eq!(target("rtsp://h/live/stream=1"), of("live", Some(1)));
+    }
+
+    #[test]
+    fn a_rendition_is_no_part_of_the_streams_name() {
+        let paths = [
+            ("live~low", "live", "low", None),
+            ("live%7Elow/", "live", "low", None),
+            ("live~low/streamid=0", "live", "low", Some(0)),
+            ("live~low/trackID=1?sig=x", "live", "low", Some(1)),
+            ("a/stream=2~low", "a/stream=2", "low", None),
+            ("live~a~b", "live", "a~b", None),
+        ];
+        for (path, stream, rendition, track) in paths {
+            let parsed = Target::parse(&format!("rtsp://me:secret@h:1/{path}")).expect("valid");
+            // Whether or not there are streams of any name, as for ANNOUNCE.
+            for exists in [true, false] {
+                let target = parsed.clone().resolve(|_| exists);
+                let found = (target.stream.as_str(), target.rendition.as_deref(), target.track);
+                assert_eq!(found, (stream, Some(rendition), track), "{path}");
+            }
+        }
+        assert_eq!(Target::parse("rtsp://h/~low"), Err(TargetError::Length));
     }
 
     #[test]

@@ -91,6 +91,16 @@ pub(super) async fn describe(stream: &Stream, target: &Target, local: IpAddr, re
     }
 }
 
+/// The renditions that the URI asks for, if the stream can give them.
+pub(super) fn renditions_asked(target: &Target, stream: &Stream) -> Result<Option<RenditionsAsked>, Reply> {
+    let asked = target.renditions().map_err(|error| Reply::refuse(400, format!("Bad Request: {error}")))?;
+    if let Some(asked) = &asked {
+        let checked = stream.check_renditions(asked);
+        checked.map_err(|error| Reply::refuse(404, format!("Not Found: {error}")))?;
+    }
+    Ok(asked)
+}
+
 async fn known_tracks(stream: &Stream) -> Option<Arc<Tracks>> {
     let mut tracks = stream.tracks();
     let known = tokio::time::timeout(WAIT_FOR_TRACKS, tracks.wait_for(Option::is_some)).await;
@@ -130,9 +140,9 @@ impl ViewSession {
             Ok(latency) => self.latency = latency.or(self.latency),
             Err(refusal) => return Ok(refusal),
         }
-        match target.renditions() {
+        match renditions_asked(target, &self.stream) {
             Ok(renditions) => self.renditions = renditions.unwrap_or_else(|| self.renditions.clone()),
-            Err(error) => return Ok(Reply::refuse(400, error.to_string())),
+            Err(refusal) => return Ok(refusal),
         }
         let tracks = self.stream.tracks().borrow().clone().unwrap_or_default();
         let Some(kind) = kind_of(target.track, &tracks) else {

@@ -79,8 +79,10 @@ impl Sources {
             });
             let outlets = std::iter::once(main).chain(others);
             let fetched = outlets.filter(|(source, _)| *source != Source::Publish);
-            for rendition in &wanted.renditions {
-                stream.expect_rendition(&rendition.name)?;
+            let rungs: Vec<_> = wanted.ladder.iter().map(Rung::name).collect();
+            let names = wanted.renditions.iter().map(|rendition| rendition.name.as_str());
+            if let Err(error) = stream.expect_renditions(names.chain(rungs.iter().map(String::as_str))) {
+                tracing::warn!(stream = name, %error, "a configured rendition has to wait for a place");
             }
             let fetch = |(source, outlet)| fetch(context.tasks.clone(), source, outlet);
             let mut tasks: Vec<_> = fetched.map(fetch).collect();

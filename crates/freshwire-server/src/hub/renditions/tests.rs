@@ -154,3 +154,19 @@ fn names_are_checked_and_places_are_used_again() {
     renditions.leave(3);
     assert_eq!(renditions.publish("more", "test", None).unwrap(), 3);
 }
+
+#[test]
+fn a_configured_rendition_keeps_its_place_until_it_is_configured_no_more() {
+    let mut renditions = Renditions::default();
+    renditions.expect_only(["a", "b"]).unwrap();
+    for number in 3..MAX_RENDITIONS {
+        renditions.publish(&format!("r{number}"), "test", None).unwrap();
+    }
+    assert!(matches!(renditions.publish("more", "test", None), Err(HubError::TooManyRenditions(_))));
+    renditions.leave(5);
+    assert_eq!(renditions.publish("more", "test", None).unwrap(), 5);
+    renditions.expect_only(["b"]).unwrap();
+    assert_eq!(renditions.publish("another", "test", None).unwrap(), 1);
+    assert_eq!(renditions.publish("b", "test", None).unwrap(), 2);
+    assert!(renditions.expect_only(["b", "c"]).is_err());
+}

@@ -208,7 +208,7 @@ impl Feed {
             let malformed: u64 = inputs.map(|input| input.depacketizer.damage().malformed).sum();
             let ((lost, unusable), faults) = (self.damage(), self.assembler.faults());
             tracing::warn!(
-                stream = publisher.stream_name(),
+                stream = publisher.name(),
                 malformed,
                 lost,
                 unusable,

@@ -8,6 +8,7 @@
 //! ```
 
 mod bytes;
+mod encoder;
 mod error;
 mod file;
 pub mod ladder;
@@ -25,6 +26,7 @@ use tracing::{info, warn};
 
 use error::{FIRST_PAUSE, LONGEST_PAUSE};
 
+pub use encoder::{Encoder, EncoderError};
 pub use error::SourceError;
 pub use outlet::Outlet;
 pub use pattern::{CLOCK_CELLS, PatternConfig, read_clock};

@@ -15,8 +15,8 @@ use super::source::{check_stream_name, parse_source, relative_to};
 use super::values::{Quantity, link_key, parse_count, parse_listen, secret_from_file, set};
 use crate::access::{Names, Password, Rights, Rules, User};
 use crate::hub::{HubConfig, MAIN, check_rendition_name};
-use crate::ingest::Source;
 use crate::ingest::ladder::{Rung, RungError};
+use crate::ingest::{Encoder, Source};
 use crate::rtsp::MulticastConfig;
 
 const TOO_MANY: &str = "8 renditions of a stream are the limit, its own source among them";
@@ -149,6 +149,8 @@ struct StreamSection {
     rendition: Vec<RenditionSection>,
     #[serde(default)]
     ladder: Vec<Spanned<String>>,
+    encoder: Text,
+    encoder_device: Text,
 }
 
 #[derive(Deserialize)]
@@ -437,6 +439,7 @@ fn stream(
     let source = read(&section.source)?;
     let renditions = renditions(&section.rendition, read)?;
     let ladder = ladder(&section.ladder, &renditions)?;
+    let encoder = encoder(section)?;
     for (list, is_view) in [(&section.view, true), (&section.publish, false)] {
         for user in list.iter().flatten() {
             let Some(known) = config.access.users.get_mut(user.get_ref()) else {
@@ -447,8 +450,22 @@ fn stream(
             names.add(name.get_ref());
         }
     }
-    config.streams.insert(name.get_ref().clone(), StreamConfig { source, renditions, ladder });
+    config.streams.insert(name.get_ref().clone(), StreamConfig { source, renditions, ladder, encoder });
     Ok(())
+}
+
+/// What encodes the ladder.
+fn encoder(section: &StreamSection) -> Result<Option<Encoder>, Fault> {
+    let Some(name) = section.encoder.as_ref().or(section.encoder_device.as_ref()) else { return Ok(None) };
+    if section.ladder.is_empty() {
+        return Err(Fault::new(name.span(), "this stream has nothing to encode; add a ladder"));
+    }
+    if section.encoder.is_none() {
+        return Err(Fault::new(name.span(), "a device needs an encoder; add encoder = \"NAME\""));
+    }
+    let device = section.encoder_device.as_ref().map(|device| device.get_ref().as_str());
+    let encoder = Encoder::new(name.get_ref(), device);
+    encoder.map(Some).map_err(|error| Fault::new(name.span(), error.to_string()))
 }
 
 /// The renditions that ffmpeg makes.

@@ -7,8 +7,8 @@ use super::limits::Limits;
 use crate::access::{Rights, Rules};
 use crate::http::Origins;
 use crate::hub::HubConfig;
-use crate::ingest::Source;
 use crate::ingest::ladder::Rung;
+use crate::ingest::{Encoder, Source};
 use crate::rtsp::MulticastConfig;
 
 /// Everything that can be configured.
@@ -67,6 +67,8 @@ pub struct StreamConfig {
     pub renditions: Vec<RenditionConfig>,
     /// Smaller renditions for ffmpeg to make while somebody views.
     pub ladder: Vec<Rung>,
+    /// What encodes the ladder, if it is named.
+    pub encoder: Option<Encoder>,
 }
 
 /// A rendition of a stream that has a source of its own.
@@ -81,7 +83,7 @@ pub struct RenditionConfig {
 impl From<Source> for StreamConfig {
     /// A stream of one rendition.
     fn from(source: Source) -> Self {
-        Self { source, renditions: Vec::new(), ladder: Vec::new() }
+        Self { source, renditions: Vec::new(), ladder: Vec::new(), encoder: None }
     }
 }
 

@@ -262,6 +262,8 @@ fn no_text_makes_it_panic() {
     });
 }
 
+const LADDER: &str = "ladder = [\"640x360@400k\"]\n";
+
 #[test]
 fn renditions_and_ladders_are_read() {
     let stream = |more: &str| {
@@ -273,6 +275,8 @@ fn renditions_and_ladders_are_read() {
     let names: Vec<_> = door.renditions.iter().map(|rendition| rendition.name.as_str()).collect();
     assert_eq!(names, ["sub", "sub2", "x"]);
     let door = stream("ladder = [\"640x360@400k\", \"426x240@150k\"]").unwrap();
+    let encoder = stream(&format!("{LADDER}encoder = \"h264_vaapi\"")).unwrap().encoder;
+    assert_eq!(encoder.map(|encoder| encoder.name()), Some("h264_vaapi"));
     assert_eq!(door.ladder.iter().map(|rung| rung.name()).collect::<Vec<_>>(), ["360p", "240p"]);
     let wrong = [
         (section("name = \"main\""), "there is a rendition \"main\" already"),
@@ -281,6 +285,16 @@ fn renditions_and_ladders_are_read() {
         (section("colour = 1"), "unknown field `colour`"),
         (section("").repeat(8), "8 renditions of a stream are the limit"),
         ("ladder = [\"640x360\"]".to_owned(), "is no rung of a ladder"),
+        ("encoder = \"libx264\"".to_owned(), "this stream has nothing to encode; add a ladder"),
+        (format!("{LADDER}encoder_device = \"/dev/dri/renderD128\""), "a device needs an encoder"),
+        (
+            format!("{LADDER}encoder = \"nvenc\""),
+            "\"nvenc\" is no encoder for a ladder; write one of libx264",
+        ),
+        (
+            format!("{LADDER}encoder = \"h264_qsv\"\nencoder_device = \"0\""),
+            "the device of h264_qsv is a path, such as /dev/dri/renderD128",
+        ),
         ("ladder = [\"640x360@1M\", \"480x360@400k\"]".to_owned(), "there is a rendition \"360p\" already"),
     ];
     for (text, expected) in wrong {

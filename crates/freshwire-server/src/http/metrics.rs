@@ -107,7 +107,7 @@ impl Value {
 /// Name, help, unit and how to read it.
 type Metric<T> = (&'static str, &'static str, Option<Unit>, fn(&T) -> Option<Value>);
 
-const STREAM_METRICS: [Metric<StreamSnapshot>; 10] = [
+const STREAM_METRICS: [Metric<StreamSnapshot>; 12] = [
     ("stream_up", "1 while the stream has a publisher", None, |stream| {
         Some(Value::Gauge(f64::from(u8::from(stream.origin.is_some()))))
     }),
@@ -124,6 +124,12 @@ const STREAM_METRICS: [Metric<StreamSnapshot>; 10] = [
     }),
     ("stream_ring_faults", "Words of shared memory that another process overwrote", None, |stream| {
         Some(Value::Counter(stream.ring_faults))
+    }),
+    ("stream_encoder_failures", "Encoders of the ladder that ended and were started again", None, |stream| {
+        Some(Value::Counter(stream.encoder_failures))
+    }),
+    ("stream_encoder_hangs", "Encoders of the ladder that were ended because they hung", None, |stream| {
+        Some(Value::Counter(stream.encoder_hangs))
     }),
     (
         "stream_viewers_given_up",

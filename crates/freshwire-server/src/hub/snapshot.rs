@@ -22,6 +22,10 @@ pub struct StreamSnapshot {
     pub keys: u64,
     /// Units that found no room in the arena; nobody got them.
     pub lost: u64,
+    /// How often an encoder of its ladder failed and was started again.
+    pub encoder_failures: u64,
+    /// How many of these were ended because they hung.
+    pub encoder_hangs: u64,
     /// Bytes of the arena.
     pub arena_bytes: u64,
     /// Bytes of the arena in use, those of finished units that were not collected yet among them.

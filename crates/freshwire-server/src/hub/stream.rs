@@ -68,6 +68,8 @@ struct Counters {
     bytes: AtomicU64,
     keys: AtomicU64,
     lost: AtomicU64,
+    encoder_failures: AtomicU64,
+    encoder_hangs: AtomicU64,
 }
 
 /// What changes with each unit and each viewer.
@@ -271,6 +273,12 @@ impl Stream {
         lock(&self.state).queues.iter().filter(|queue| queue.allowed != 1).count()
     }
 
+    /// An encoder of its ladder has ended and is started again; `hangs`: it was ended.
+    pub(crate) fn count_encoder_failure(&self, hangs: bool) {
+        count(&self.counters.encoder_failures, 1);
+        count(&self.counters.encoder_hangs, u64::from(hangs));
+    }
+
     /// How many renditions viewers can have now.
     pub fn present_renditions(&self) -> usize {
         lock(&self.state).renditions.all().iter().filter(|rendition| rendition.is_present).count()
@@ -281,14 +289,6 @@ impl Stream {
         lock(&self.state).renditions.expect(name)
     }
 
-    /// What it has carried.
-    pub fn snapshot(&self) -> StreamSnapshot {
-        let mut state = lock(&self.state);
-        let producer = state.sender.producer();
-        let config = producer.region().config();
-        let used = u64::from(config.blocks) - producer.free_blocks() as u64;
-        let queues: Vec<_> = state.queues.iter().map(ViewerQueue::counts).collect();
-        let origin = state.renditions.origin().map(str::to_owned);
     /// The same of all that are configured; others are not expected any more.
     pub(crate) fn expect_renditions<'a>(
         &self,
@@ -306,6 +306,14 @@ impl Stream {
         lock(&self.state).allowed(asked).map(|_| ())
     }
 
+    /// What it has carried.
+    pub fn snapshot(&self) -> StreamSnapshot {
+        let mut state = lock(&self.state);
+        let producer = state.sender.producer();
+        let config = producer.region().config();
+        let used = u64::from(config.blocks) - producer.free_blocks() as u64;
+        let queues: Vec<_> = state.queues.iter().map(ViewerQueue::counts).collect();
+        let origin = state.renditions.origin().map(str::to_owned);
         let renditions = state.rendition_snapshots();
         let (ring_faults, given_up) = (state.sender.producer().bad_values(), state.given_up);
         drop(state);
@@ -317,6 +325,8 @@ impl Stream {
             bytes: load(&self.counters.bytes),
             keys: load(&self.counters.keys),
             lost: load(&self.counters.lost),
+            encoder_failures: load(&self.counters.encoder_failures),
+            encoder_hangs: load(&self.counters.encoder_hangs),
             arena_bytes: u64::from(config.blocks) * u64::from(config.block_bytes),
             arena_used: used * u64::from(config.block_bytes),
             ring_faults,

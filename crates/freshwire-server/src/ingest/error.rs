@@ -28,6 +28,17 @@ pub enum SourceError {
         /// What it said.
         message: String,
     },
+    /// A program goes on and does nothing.
+    #[error("{program} hangs: it gives no pictures of {what}; it is ended")]
+    Hangs {
+        /// Its name.
+        program: &'static str,
+        /// The rendition or source.
+        what: String,
+    },
+    /// This machine or this stream cannot have the encoder.
+    #[error("{0}")]
+    Encoder(String),
     /// The bytes are of no known container, or break it.
     #[error(transparent)]
     Demux(#[from] freshwire_media::demux::DemuxError),

@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use freshwire_media::demux::{self, Demux, Event};
 use freshwire_media::framing::Framer as _;
 use freshwire_media::framing::ts::Ts;
-use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead, VideoCodec};
+use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead};
 use freshwire_units::Rate;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
@@ -27,6 +28,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::encoder::Encoder;
 use super::error::{FIRST_PAUSE, LONGEST_PAUSE, SourceError};
 use super::outlet::Outlet;
 use super::program;
@@ -37,6 +39,16 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Encoding goes on for this long after the last viewer, who may come back.
 const LINGER: Duration = Duration::from_secs(5);
+
+/// An encoder that gives no picture of a rung for this long, while it gets some, hangs: just less than three of its keyframe
+/// intervals ([`output_arguments`]), so that it is ended within them.
+const PATIENCE: Duration = Duration::from_millis(2500);
+
+/// The same before its first picture: opening a graphics processor takes seconds, and so does the start of ffmpeg on a busy machine.
+const PATIENCE_AT_START: Duration = Duration::from_secs(10);
+
+/// A source whose pictures are further apart pauses as far as the encoder is concerned.
+const BETWEEN_PICTURES: Duration = Duration::from_secs(1);
 
 /// Pictures that wait for ffmpeg; one that does not keep up gets no more until the next keyframe.
 const WAITING: usize = 64;
@@ -92,13 +104,35 @@ impl FromStr for Rung {
     }
 }
 
+/// The renditions that ffmpeg makes of a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ladder {
+    /// Their sizes and rates.
+    pub rungs: Vec<Rung>,
+    /// What encodes them; `None` for libx264 or libx265, as the stream is H.264 or H.265.
+    pub encoder: Option<Encoder>,
+}
+
+impl From<Vec<Rung>> for Ladder {
+    fn from(rungs: Vec<Rung>) -> Self {
+        Self { rungs, encoder: None }
+    }
+}
+
 /// Makes renditions of the stream's main one while somebody views it, until the caller drops the future. An encoder
-/// that ends is restarted, after a growing pause.
-pub async fn run(stream: Arc<Stream>, rungs: Vec<Rung>) {
-    for rung in &rungs {
+/// that ends or hangs is restarted, after a growing pause.
+pub async fn run(stream: Arc<Stream>, ladder: impl Into<Ladder>) {
+    let ladder = ladder.into();
+    for rung in &ladder.rungs {
         if let Err(error) = stream.expect_rendition(&rung.name()) {
-            return warn!(stream = stream.name(), rendition = rung.name(), %error, "no ladder is made");
+            warn!(stream = stream.name(), rendition = rung.name(), %error, "the ladder has to wait for a place");
         }
+    }
+    // Whoever configures an encoder that this machine cannot have hears of it before somebody views.
+    if let Some(encoder) = &ladder.encoder
+        && let Err(error) = encoder.check().await
+    {
+        warn!(stream = stream.name(), %error, "the ladder cannot be made");
     }
     let mut pause = FIRST_PAUSE;
     loop {
@@ -106,9 +140,9 @@ pub async fn run(stream: Arc<Stream>, rungs: Vec<Rung>) {
             tokio::time::sleep(LOOK).await;
         }
         let began = Instant::now();
-        info!(stream = stream.name(), rungs = rungs.len(), "encodes renditions");
+        info!(stream = stream.name(), rungs = ladder.rungs.len(), "encodes renditions");
         let result = tokio::select! {
-            result = encode(&stream, &rungs) => result,
+            result = encode(&stream, &ladder) => result,
             () = nobody(&stream) => {
                 info!(stream = stream.name(), "encodes no more: nobody views");
                 continue;
@@ -117,6 +151,7 @@ pub async fn run(stream: Arc<Stream>, rungs: Vec<Rung>) {
         if began.elapsed() > LONGEST_PAUSE {
             pause = FIRST_PAUSE;
         }
+        stream.count_encoder_failure(matches!(result, Err(SourceError::Hangs { .. })));
         match result {
             Ok(()) => warn!(stream = stream.name(), again_in = ?pause, "the encoder of renditions has ended"),
             Err(error) => {
@@ -152,50 +187,131 @@ impl Tapping for Tap {
     }
 }
 
-async fn encode(stream: &Arc<Stream>, rungs: &[Rung]) -> Result<(), SourceError> {
+async fn encode(stream: &Arc<Stream>, ladder: &Ladder) -> Result<(), SourceError> {
+    let rungs = &ladder.rungs;
     let (tap, mut pictures) = mpsc::channel(WAITING);
     stream.tap(Box::new(Tap(tap, false)));
     let Some((head, bytes)) = pictures.recv().await else { return Ok(()) };
     let mut feed = Feed::new(&head)?;
+    let encoder = feed.encoder(ladder.encoder.as_ref())?;
+    encoder.check().await?;
     let folder = Folder::new().map_err(failed)?;
-    let encoder = feed.encoder()?;
     let mut command = program::command();
-    command.args(input_arguments()).args(["-filter_complex", &filter(rungs)]).stdin(Stdio::piped());
+    command.args(encoder.device_arguments()).args(input_arguments()).stdin(Stdio::piped());
+    command.args(["-filter_complex", &filter(rungs, &encoder)]);
     let mut sockets = Vec::new();
     for (number, rung) in rungs.iter().enumerate() {
         let path = folder.0.join(number.to_string());
         sockets.push(UnixListener::bind(&path).map_err(failed)?);
-        command.args(output_arguments(number, rung, encoder, &path));
+        command.args(output_arguments(number, rung, &encoder, &path));
     }
+    // Dropping it ends it, and so does each way out of this function.
     let mut child = program::start(command)?;
-    let (Some(mut input), Some(mut errors)) = (child.stdin.take(), child.stderr.take()) else {
+    let (Some(mut input), Some(errors)) = (child.stdin.take(), child.stderr.take()) else {
         return Ok(());
     };
+    let progress = Progress::new(rungs.len());
     let mut readers = JoinSet::new();
-    for (socket, rung) in sockets.into_iter().zip(rungs) {
+    for (number, (socket, rung)) in sockets.into_iter().zip(rungs).enumerate() {
         let outlet = Outlet::rendition(Arc::clone(stream), &rung.name());
-        let origin = feed.origin;
-        readers.spawn(async move { read(socket, outlet, origin).await });
+        let (origin, progress) = (feed.origin, Arc::clone(&progress));
+        let pictures = move || progress.came(number);
+        readers.spawn(async move { read(socket, outlet, origin, pictures).await });
     }
     let write = async {
-        feed.write(head, &bytes, &mut input).await?;
-        while let Some((head, bytes)) = pictures.recv().await {
+        let mut next = Some((head, bytes));
+        while let Some((head, bytes)) = next {
+            progress.set_writing(true);
             feed.write(head, &bytes, &mut input).await?;
+            progress.set_writing(false);
+            next = pictures.recv().await;
         }
         Ok::<(), std::io::Error>(())
     };
-    let mut message = String::new();
+    let (mut said, mut message) = (std::pin::pin!(program::listen(errors)), None);
     let result = tokio::select! {
         written = write => written.map_err(failed),
         Some(read) = readers.join_next() => read.unwrap_or(Ok(())),
-        _ = errors.read_to_string(&mut message) => Ok(()),
+        text = &mut said => {
+            message = Some(text);
+            Ok(())
+        }
+        number = progress.hang() => Err(SourceError::Hangs {
+            program: program::FFMPEG,
+            what: rungs.get(number).map(Rung::name).unwrap_or_default(),
+        }),
     };
-    // It has closed its input or an output, and says why.
-    let _ = tokio::time::timeout(Duration::from_secs(1), errors.read_to_string(&mut message)).await;
-    if !message.trim().is_empty() {
-        return Err(SourceError::Failed { program: program::FFMPEG, message: message.trim().to_owned() });
+    if message.is_none() && !matches!(result, Err(SourceError::Hangs { .. })) {
+        // It has closed its input or an output, and says why.
+        message = tokio::time::timeout(Duration::from_secs(1), said).await.ok();
     }
-    result
+    match message.filter(|message| !message.is_empty()) {
+        Some(message) => Err(SourceError::Failed { program: program::FFMPEG, message }),
+        None => result,
+    }
+}
+
+/// What an encoder gets and gives, to tell one that hangs. A source that pauses is none: then it gets nothing.
+struct Progress {
+    writes: AtomicBool,
+    /// Pictures that it got.
+    written: AtomicU64,
+    /// Pictures that it gave, by rung.
+    came: Vec<AtomicU64>,
+}
+
+impl Progress {
+    fn new(rungs: usize) -> Arc<Self> {
+        let came = (0..rungs).map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Self { writes: AtomicBool::new(false), written: AtomicU64::new(0), came })
+    }
+
+    fn set_writing(&self, writes: bool) {
+        self.writes.store(writes, Ordering::Relaxed);
+        self.written.fetch_add(u64::from(!writes), Ordering::Relaxed);
+    }
+
+    fn came(&self, rung: usize) {
+        if let Some(came) = self.came.get(rung) {
+            came.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns a rung that got no picture for [`PATIENCE`] although the encoder got some, or does not take what it should get.
+    async fn hang(&self) -> usize {
+        let mut silences = vec![Silence::default(); self.came.len()];
+        let (mut written, mut idle) = (0, Duration::ZERO);
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let now = self.written.load(Ordering::Relaxed);
+            let gets = self.writes.load(Ordering::Relaxed) || now != written;
+            (written, idle) = (now, if gets { Duration::ZERO } else { idle + LOOK });
+            for (rung, (silence, came)) in silences.iter_mut().zip(&self.came).enumerate() {
+                if silence.hangs(came.load(Ordering::Relaxed), idle < BETWEEN_PICTURES) {
+                    return rung;
+                }
+            }
+        }
+    }
+}
+
+/// For how long a rung has had no picture. Counted in looks: while this process is stopped or starved, so is the encoder.
+#[derive(Clone, Copy, Debug, Default)]
+struct Silence {
+    came: u64,
+    lasts: Duration,
+}
+
+impl Silence {
+    /// Whether it is too long by now. `is_fed`: the encoder has something to encode.
+    fn hangs(&mut self, came: u64, is_fed: bool) -> bool {
+        if came != self.came {
+            *self = Self { came, lasts: Duration::ZERO };
+        } else if is_fed {
+            self.lasts += LOOK;
+        }
+        self.lasts >= if came == 0 { PATIENCE_AT_START } else { PATIENCE }
+    }
 }
 
 fn failed(error: std::io::Error) -> SourceError {
@@ -228,14 +344,16 @@ impl Feed {
     }
 
     /// What encodes to the codec of the stream: its renditions are of one.
-    fn encoder(&self) -> Result<&'static str, SourceError> {
-        match self.tracks.0.video.as_ref().map(|video| &video.codec) {
-            Some(VideoCodec::H264 { .. }) => Ok("libx264"),
-            Some(VideoCodec::H265 { .. }) => Ok("libx265"),
-            _ => Err(SourceError::NothingToCarry(
+    fn encoder(&self, named: Option<&Encoder>) -> Result<Encoder, SourceError> {
+        let codec = self.tracks.0.video.as_ref().map(|video| &video.codec);
+        let default = codec.and_then(Encoder::default_for);
+        let (Some(codec), Some(default)) = (codec, default) else {
+            return Err(SourceError::NothingToCarry(
                 "a ladder, which is made of H.264 or H.265: this stream".into(),
-            )),
-        }
+            ));
+        };
+        let encoder = named.cloned().unwrap_or(default);
+        encoder.check_codec(codec).map(|()| encoder)
     }
 
     async fn write(
@@ -268,8 +386,13 @@ fn without_sound(tracks: &Tracks) -> Arc<Tracks> {
     Arc::new(Tracks { video: tracks.video.clone(), audio: None })
 }
 
-/// Publishes what ffmpeg writes to the socket.
-async fn read(socket: UnixListener, outlet: Outlet, origin: MediaTime) -> Result<(), SourceError> {
+/// Publishes what ffmpeg writes to the socket. `came` is called for each picture.
+async fn read(
+    socket: UnixListener,
+    outlet: Outlet,
+    origin: MediaTime,
+    came: impl Fn(),
+) -> Result<(), SourceError> {
     let (mut connection, _): (UnixStream, _) = socket.accept().await.map_err(failed)?;
     let mut publisher: Option<Publisher> = None;
     let mut demux = Demux::new(demux::Config::default());
@@ -299,6 +422,7 @@ async fn read(socket: UnixListener, outlet: Outlet, origin: MediaTime) -> Result
                         MediaTime::from_nanos(time.as_nanos().saturating_add(origin.as_nanos()))
                     };
                     (unit.head.pts, unit.head.dts) = (moved(unit.head.pts), moved(unit.head.dts));
+                    came();
                     publisher.push(unit);
                 }
             }
@@ -326,27 +450,22 @@ fn input_arguments() -> [&'static str; 15] {
     ]
 }
 
-fn filter(rungs: &[Rung]) -> String {
+fn filter(rungs: &[Rung], encoder: &Encoder) -> String {
     let labels: String = (0..rungs.len()).map(|number| format!("[s{number}]")).collect();
     let scales = rungs.iter().enumerate().map(|(number, rung)| {
         let Rung { width, height, .. } = rung;
         format!(
             ";[s{number}]scale={width}:{height}:force_original_aspect_ratio=decrease:force_divisible_by=2,\
-             format=yuv420p[v{number}]"
+             {}[v{number}]",
+            encoder.filter()
         )
     });
     format!("[0:v]split={}{labels}{}", rungs.len(), scales.collect::<String>())
 }
 
 /// A keyframe a second, of which none is larger than what passes in less than half a second.
-fn output_arguments(number: usize, rung: &Rung, encoder: &str, socket: &Path) -> Vec<String> {
+fn output_arguments(number: usize, rung: &Rung, encoder: &Encoder, socket: &Path) -> Vec<String> {
     let rate = rung.rate.bits_per_sec();
-    let quiet = match encoder {
-        "libx265" => vec!["-x265-params", "log-level=error:bframes=0:repeat-headers=1"],
-        _ => vec![],
-    };
-    let fixed =
-        ["-c:v", encoder, "-preset", "veryfast", "-tune", "zerolatency", "-bf", "0", "-sc_threshold", "0"];
     let keys = ["-force_key_frames", "expr:if(isnan(prev_forced_t),1,gte(t,prev_forced_t+1))"];
     let container = [
         "-muxdelay",
@@ -361,7 +480,7 @@ fn output_arguments(number: usize, rung: &Rung, encoder: &str, socket: &Path) ->
         "mpegts",
     ];
     let mut arguments = vec!["-map".to_owned(), format!("[v{number}]")];
-    arguments.extend(fixed.into_iter().chain(quiet).chain(keys).map(str::to_owned));
+    arguments.extend(encoder.arguments().into_iter().chain(keys).map(str::to_owned));
     for (option, bits) in [("-b:v", rate), ("-maxrate", rate), ("-bufsize", rate * 2 / 5)] {
         arguments.extend([option.to_owned(), bits.to_string()]);
     }
@@ -403,5 +522,28 @@ mod tests {
         for wrong in ["", "640x360", "640@1M", "x@1M", "640x360@", "640x360@1", "640x9999999@1M", "1x1@1M"] {
             assert!(wrong.parse::<Rung>().is_err(), "{wrong}");
         }
+    }
+
+    /// How many looks it takes until an encoder hangs that gets pictures at these looks and gives them at those.
+    fn looks(gets: impl Fn(u32) -> bool, gives: impl Fn(u32) -> bool) -> Option<u32> {
+        let (mut silence, mut came) = (Silence::default(), 0);
+        (0..1000).find(|&look| {
+            came += u64::from(gives(look));
+            silence.hangs(came, gets(look))
+        })
+    }
+
+    #[test]
+    fn an_encoder_hangs_that_gets_pictures_and_gives_none() {
+        let second = 10;
+        // It stops after 5 s, and its end is due within three keyframe intervals.
+        let stops = looks(|_| true, |look| look < 5 * second).expect("it is noticed");
+        assert!(stops < 8 * second, "{stops}");
+        assert_eq!(looks(|_| true, |look| look % 24 == 0), None, "a picture each 2.4 s");
+        assert!((9 * second..=10 * second).contains(&looks(|_| true, |_| false).expect("it is noticed")));
+        assert_eq!(looks(|look| look < 5 * second, |look| look < 5 * second), None, "the source pauses");
+        // A picture that waits in the encoder through a pause is none that it owes.
+        let goes_on = |look: u32| !(50..900).contains(&look);
+        assert_eq!(looks(|look| !(59..900).contains(&look), goes_on), None);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use freshwire_media::demux::{self, Demux};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::bytes;
@@ -135,6 +135,16 @@ pub(super) fn start(mut command: Command) -> Result<Child, SourceError> {
     Ok(child)
 }
 
+/// What the program says of errors until it says nothing more. Beyond the limit it is read and forgotten, or the program would
+/// block.
+pub(super) async fn listen(mut errors: ChildStderr) -> String {
+    let mut message = Vec::new();
+    // What cannot be read is not said.
+    let _ = (&mut errors).take(MESSAGE_BYTES).read_to_end(&mut message).await;
+    let _ = tokio::io::copy(&mut errors, &mut tokio::io::sink()).await;
+    String::from_utf8_lossy(&message).trim().to_owned()
+}
+
 /// Publishes what the program writes until it ends.
 async fn run(
     mut child: Child,
@@ -148,19 +158,11 @@ async fn run(
             None => std::future::pending().await,
         }
     };
-    let mut message = Vec::new();
-    let listen = async {
-        // What it says beyond the limit is read and forgotten, or it would block.
-        let mut errors = errors;
-        let _ = (&mut errors).take(MESSAGE_BYTES).read_to_end(&mut message).await;
-        let _ = tokio::io::copy(&mut errors, &mut tokio::io::sink()).await;
-        std::future::pending::<()>().await;
-    };
+    let listening = tokio::spawn(listen(errors));
     let mut demux = Demux::new(demux::Config::default());
     let result = tokio::select! {
         result = bytes::read(&mut output, FFMPEG, &mut demux, pace) => result,
         () = draw => Ok(()),
-        () = listen => Ok(()),
     };
     result?;
     demux.finish();
@@ -169,7 +171,7 @@ async fn run(
     let ended = tokio::time::timeout(Duration::from_secs(2), child.wait()).await;
     match ended {
         Ok(Ok(status)) if !status.success() => {
-            let message = String::from_utf8_lossy(&message).trim().to_owned();
+            let message = listening.await.unwrap_or_default();
             Err(SourceError::Failed { program: FFMPEG, message })
         }
         _ => Ok(()),

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::hub::Stream;
 use crate::ingest::{
     self, Outlet, Source,
-    ladder::{self, Rung},
+    ladder::{self, Ladder, Rung},
 };
 use crate::tasks::Tasks;
 
@@ -87,7 +87,8 @@ impl Sources {
             let fetch = |(source, outlet)| fetch(context.tasks.clone(), source, outlet);
             let mut tasks: Vec<_> = fetched.map(fetch).collect();
             if !wanted.ladder.is_empty() {
-                tasks.push(make(context.tasks.clone(), stream, wanted.ladder.clone()));
+                let ladder = Ladder { rungs: wanted.ladder.clone(), encoder: wanted.encoder.clone() };
+                tasks.push(make(context.tasks.clone(), stream, ladder));
             }
             self.running.insert(name.clone(), Running { config: wanted.clone(), tasks });
         }
@@ -111,7 +112,7 @@ fn fetch(tasks: Tasks, source: Source, outlet: Outlet) -> JoinHandle<()> {
 }
 
 /// The same for the renditions that the server makes.
-fn make(tasks: Tasks, stream: Arc<Stream>, ladder: Vec<Rung>) -> JoinHandle<()> {
+fn make(tasks: Tasks, stream: Arc<Stream>, ladder: Ladder) -> JoinHandle<()> {
     let name = format!("ladder of {}", stream.name());
     tokio::spawn(async move {
         tasks.keep(name, || ladder::run(Arc::clone(&stream), ladder.clone())).await;

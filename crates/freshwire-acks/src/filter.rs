@@ -50,6 +50,11 @@ pub enum FilterError {
     /// There is no such interface.
     #[error("there is no network interface {0}; `ip link` lists them")]
     NoInterface(String),
+    /// Its packets have no Ethernet header, behind which the programs look.
+    #[error(
+        "packets of {0} have no Ethernet header (tun, PPP, WireGuard and other tunnels); filter at the interface below it"
+    )]
+    NoEthernet(String),
     /// The kernel has no BPF links for tc.
     #[error("this kernel cannot attach to tc by a BPF link; Linux 6.6 or newer is needed")]
     NoTcx,
@@ -318,11 +323,15 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// [`FilterError::NoInterface`]; [`FilterError::NoXdp`] where XDP alone is wanted and the driver has none;
+    /// [`FilterError::NoInterface`]; [`FilterError::NoEthernet`]; [`FilterError::NoXdp`] where XDP alone is wanted and the driver has none;
     /// [`FilterError::NoTcx`] before Linux 6.6.
     pub fn attach(&mut self) -> Result<Hook, FilterError> {
         if let Some(attached) = &self.attached {
             return Ok(attached.hook());
+        }
+        let class = std::path::Path::new("/sys/class/net").join(&self.interface);
+        if !has_ethernet(&std::fs::read_to_string(class.join("type")).unwrap_or_default()) {
+            return Err(FilterError::NoEthernet(self.interface.clone()));
         }
         self.forget()?;
         let out = self.attach_tc(OUT, TcAttachType::Egress)?;
@@ -445,6 +454,13 @@ impl Filter {
     }
 }
 
+/// Whether packets of an interface of this type have an Ethernet header, as those of loopback do. A type that cannot be read is that
+/// of an interface which does not exist, or belongs to another namespace: attaching says so.
+fn has_ethernet(kind: &str) -> bool {
+    // ARPHRD_ETHER and ARPHRD_LOOPBACK of if_arp.h.
+    kind.trim().parse::<u32>().map_or(true, |kind| matches!(kind, 1 | 772))
+}
+
 impl Attached {
     fn hook(&self) -> Hook {
         match self.arriving {
@@ -519,3 +535,19 @@ const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;
 const ENODEV: i32 = 19;
 const EINVAL: i32 = 22;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Types as `/sys/class/net/*/type` has them: tun and WireGuard, PPP, IPIP, SIT, GRE, raw IP of modems.
+    #[test]
+    fn only_ethernet_and_loopback_have_ethernet_headers() {
+        for kind in ["1\n", "772\n", ""] {
+            assert!(has_ethernet(kind), "{kind}");
+        }
+        for kind in ["65534\n", "512", "768", "776", "778", "519", "823"] {
+            assert!(!has_ethernet(kind), "{kind}");
+        }
+    }
+}

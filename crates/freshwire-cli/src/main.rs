@@ -21,6 +21,7 @@ mod send;
 mod serve;
 #[expect(clippy::disallowed_methods, reason = "a link expires by the wall clock")]
 mod sign;
+mod title;
 #[expect(clippy::disallowed_methods, reason = "a display reads the clock; nothing here has to be replayed")]
 mod top;
 
@@ -59,7 +60,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = Cli::parse();
+    // The list of processes shows them then, as the manual says.
+    let _ = title::hide_passwords();
+    let result = match cli.command {
         Command::AckFilter(args) => ack_filter::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Generate(args) => generate::run(&args, Cli::command()),

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 use freshwire_server::access::{LinkKey, Right};
+use freshwire_server::client::without_user;
 use freshwire_server::config::{check_stream_name, link_key, secret_from_file};
 use freshwire_server::hub::split_rendition;
 use freshwire_units::parse_duration;
@@ -56,10 +57,12 @@ fn link(args: &SignArgs, key: &LinkKey, now: u64) -> anyhow::Result<String> {
         Allow::View => Right::View,
         Allow::Publish => Right::Publish,
     };
-    let stream = stream_of(&args.target)?;
+    // Whoever gets the link needs no user.
+    let target = without_user(&args.target);
+    let stream = stream_of(&target)?;
     let query = key.query(right, stream, now.saturating_add(args.valid_for.as_secs()));
-    let joint = if args.target.contains('?') { '&' } else { '?' };
-    Ok(format!("{}{joint}{query}", args.target))
+    let joint = if target.contains('?') { '&' } else { '?' };
+    Ok(format!("{target}{joint}{query}"))
 }
 
 /// The name of the stream at the address: all of its path, without the ending or the place of a way to view it.
@@ -96,6 +99,10 @@ mod tests {
         for target in ways.into_iter().chain(["rtsp://host/live~low", "http://host/live~low.ts"]) {
             assert_eq!(link(&args(target), &key, 1000).unwrap(), format!("{target}?{query}"));
         }
+        let secret = link(&args("rtsp://anna:sesame@host/live"), &key, 1000).unwrap();
+        assert_eq!(secret, format!("rtsp://host/live?{query}"));
+        let error = link(&args("anna:sesame@a b"), &key, 0).unwrap_err();
+        assert!(!format!("{error:#}").contains("sesame"), "{error:#}");
         let more = link(&args("http://host/live?a=b"), &key, 1000).unwrap();
         assert_eq!(more, format!("http://host/live?a=b&{query}"));
         let publish = SignArgs { allow: Allow::Publish, ..args("live") };

@@ -22,6 +22,7 @@
 
 mod drops;
 mod emulator;
+mod enclosure;
 mod error;
 mod ethtool;
 mod lateness;
@@ -38,6 +39,7 @@ mod user;
 pub use emulator::{
     Account, DirectionAccount, DirectionSnapshot, Emulator, EmulatorOptions, Lateness, Snapshot,
 };
+pub use enclosure::Enclosure;
 pub use error::NetnsError;
 /// How a direction of the link behaves, and what it loses.
 pub use freshwire_link::{Config as LinkConfig, Loss};

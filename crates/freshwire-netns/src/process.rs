@@ -20,8 +20,8 @@ const KEPT: [CapabilitySet; 3] =
 const TAKEN: [libc::c_int; 7] =
     [libc::SIGCHLD, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Starts `command` inside `namespace`. It is killed when the calling thread ends, so that nothing outlives the link
-/// even if this process is killed.
+/// Starts `command` inside `namespace`. It is killed when the calling thread ends, even if this process is killed; its own children
+/// are not, unless it is in an [`Enclosure`](super::Enclosure).
 pub(super) fn spawn(namespace: BorrowedFd<'_>, command: &mut Command) -> io::Result<Child> {
     let namespace = namespace.as_raw_fd();
     let keep_capabilities = !rustix::process::geteuid().is_root();

@@ -44,6 +44,9 @@ pub enum AddressError {
     /// White space or control characters.
     #[error("blanks cannot stand in an address")]
     Blank,
+    /// A slash in front of `@`.
+    #[error("a slash in a password is written %2F: http://USER:PASSWORD@HOST:PORT/NAME.fw")]
+    Slash,
 }
 
 /// The server does not give the stream.
@@ -80,25 +83,60 @@ impl FromStr for StreamAddress {
         }
         let rest = url.strip_prefix("http://").ok_or(AddressError::Scheme)?;
         let (place, path) = rest.split_once('/').ok_or(AddressError::Name)?;
+        if before_query(path).contains('@') {
+            return Err(AddressError::Slash);
+        }
         if !path.split('?').next().is_some_and(|name| name.len() > 3 && name.ends_with(".fw")) {
             return Err(AddressError::Ending);
         }
         if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return Err(AddressError::Blank);
         }
-        let (user, host) = match place.rsplit_once('@') {
-            Some((user, host)) => (Some(user), host),
-            None => (None, place),
-        };
-        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
-        let user = user.map(|user| {
-            let (name, password) = user.split_once(':').unwrap_or((user, ""));
-            (decoded(name), decoded(password))
-        });
+        let (user, host) = split_user(place);
         let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let authority = if has_port { host.to_owned() } else { format!("{host}:80") };
         Ok(Self { authority, target: format!("/{path}"), user })
     }
+}
+
+/// The user and the password in front of a host, without percent encoding, and the host: `USER:PASSWORD@HOST`.
+pub fn split_user(place: &str) -> (Option<(String, String)>, &str) {
+    let Some((user, host)) = place.rsplit_once('@') else { return (None, place) };
+    let (name, password) = user.split_once(':').unwrap_or((user, ""));
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    (Some((decoded(name), decoded(password))), host)
+}
+
+/// An address as it may be shown: without the user and the password, also where they have a slash.
+pub fn without_user(address: &str) -> String {
+    let (scheme, rest) = address.split_once("://").map_or(("", address), |(scheme, rest)| (scheme, rest));
+    let separator = if scheme.is_empty() { "" } else { "://" };
+    let end = before_query(rest).rfind('@').map_or(0, |at| at + 1);
+    format!("{scheme}{separator}{}", &rest[end..])
+}
+
+fn before_query(text: &str) -> &str {
+    text.split_once('?').map_or(text, |(before, _)| before)
+}
+
+/// The value of `Authorization` that answers one of a server's challenges: by digest, or else by basic authentication. `None` if
+/// neither is asked for.
+pub fn authorization<'a>(
+    challenges: impl Iterator<Item = &'a str> + Clone,
+    (name, password): (&str, &str),
+    method: &str,
+    uri: &str,
+) -> Option<String> {
+    let digest =
+        challenges.clone().find_map(|challenge| access::answer(challenge, name, password, method, uri));
+    let is_basic = |challenge: &str| {
+        challenge.split_whitespace().next().is_some_and(|scheme| scheme.eq_ignore_ascii_case("basic"))
+    };
+    let basic = || {
+        let user = data_encoding::BASE64.encode(format!("{name}:{password}").as_bytes());
+        challenges.clone().any(is_basic).then(|| format!("Basic {user}"))
+    };
+    digest.or_else(basic)
 }
 
 impl StreamAddress {
@@ -115,9 +153,7 @@ impl StreamAddress {
         let (stream, answer) = self.ask(connect(&self.authority)?, None)?;
         let user = self.user.as_ref().filter(|_| answer.status() == Some(401));
         let Some((name, password)) = user else { return Ok(answer.granted(stream)?) };
-        let proof = answer
-            .challenges()
-            .find_map(|challenge| access::answer(challenge, name, password, "GET", &self.target))
+        let proof = authorization(answer.challenges(), (name, password), "GET", &self.target)
             .ok_or(FetchError::Challenge)?;
         let (stream, answer) = self.ask(connect(&self.authority)?, Some(&proof))?;
         Ok(answer.granted(stream)?)
@@ -163,7 +199,7 @@ impl Answer {
         self.head.strip_prefix("HTTP/1.")?.split_whitespace().nth(1)?.parse().ok()
     }
 
-    fn challenges(&self) -> impl Iterator<Item = &str> {
+    fn challenges(&self) -> impl Iterator<Item = &str> + Clone {
         let headers = self.head.lines().filter_map(|line| line.split_once(':'));
         headers
             .filter(|(name, _)| name.eq_ignore_ascii_case("www-authenticate"))
@@ -200,10 +236,42 @@ mod tests {
             ("http://host/live.ts", AddressError::Ending),
             ("http://host/.fw", AddressError::Ending),
             ("http://host/a b.fw", AddressError::Blank),
+            ("http://anna:se/cret@host/live.fw", AddressError::Slash),
         ] {
             assert_eq!(wrong.parse::<StreamAddress>().err(), Some(error), "{wrong}");
         }
         Ok(())
+    }
+
+    #[test]
+    fn no_password_is_shown() {
+        let shown = [
+            ("http://anna:secret@host:1/live?a=b@c", "http://host:1/live?a=b@c"),
+            ("anna:secret@host", "host"),
+            ("anna:se/cret@host/x", "host/x"),
+            ("rtsp://anna:s@cret@host/x", "rtsp://host/x"),
+            ("anna:secret@", ""),
+            ("host:1", "host:1"),
+        ];
+        for (address, wanted) in shown {
+            assert_eq!(without_user(address), wanted);
+        }
+        bolero::check!().with_type::<String>().for_each(|text| {
+            let shown = without_user(&format!("http://anna:{text}secret@host/x"));
+            assert!(shown == "http://host/x" || text.contains('?') || text.contains('@'), "{shown}");
+        });
+    }
+
+    #[test]
+    fn basic_authentication_answers_where_a_digest_is_not_asked_for() {
+        let answer =
+            |challenges: &[&str]| authorization(challenges.iter().copied(), ("anna", "sesame"), "GET", "/");
+        assert_eq!(answer(&["Basic realm=\"x\""]).as_deref(), Some("Basic YW5uYTpzZXNhbWU="));
+        assert_eq!(answer(&["Bearer"]), None);
+        let digest = "Digest realm=\"freshwire\", nonce=\"1\", algorithm=SHA-256, qop=\"auth\"";
+        assert!(
+            answer(&["basic realm=x", digest]).is_some_and(|answer| answer.starts_with("Digest username="))
+        );
     }
 
     #[test]

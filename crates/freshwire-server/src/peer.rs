@@ -41,6 +41,9 @@ pub enum PeerError {
     /// The text has no port.
     #[error("{0:?} is not HOST:PORT: the port is missing")]
     NoPort(String),
+    /// The text has a user, which is no part of such an address. It is not shown: it may be a password.
+    #[error("an address is HOST:PORT here; leave out the user and the password in front of @")]
+    User,
     /// No program can listen at this port.
     #[error("{0:?} is not HOST:PORT: a port is a number from 1 to 65535")]
     WrongPort(String),
@@ -98,6 +101,9 @@ fn with_cause(error: &(dyn Error + 'static)) -> String {
 ///
 /// If the text is not `HOST:PORT`, or the host is not known.
 pub fn resolve(peer: &str) -> Result<Vec<SocketAddr>, PeerError> {
+    if peer.contains('@') {
+        return Err(PeerError::User);
+    }
     let (host, port) = peer.rsplit_once(':').ok_or_else(|| PeerError::NoPort(peer.to_owned()))?;
     if port.parse::<NonZeroU16>().is_err() {
         return Err(PeerError::WrongPort(peer.to_owned()));
@@ -174,6 +180,9 @@ fn bind<T, E: Into<Box<dyn Error + Send + Sync>>>(
     address: &str,
     bind: impl Fn(SocketAddr) -> Result<T, E>,
 ) -> Result<T, PeerError> {
+    if address.contains('@') {
+        return Err(PeerError::User);
+    }
     let failed = |cause| PeerError::Listen { address: address.to_owned(), cause };
     let addresses = match address.strip_prefix(':').unwrap_or(address).parse::<u16>() {
         // A machine without IPv6 has only the second.
@@ -311,11 +320,15 @@ mod tests {
             ("a", "\"a\" is not HOST:PORT: the port is missing"),
             ("a:99999", "a number from 1 to 65535"),
             ("a:0", "a number from 1 to 65535"),
+            ("anna:secret@a:5", "leave out the user and the password in front of @"),
+            ("rtsp://anna:secret@a:5/x", "leave out the user and the password in front of @"),
             ("a.invalid:5", "the host \"a.invalid\" is not known: "),
         ] {
             let error = connect(peer, once).map_err(|error| error.to_string());
             assert!(error.as_ref().is_err_and(|error| error.contains(expected)), "{error:?}");
         }
+        let error = listen("anna:secret@0.0.0.0:5").map_err(|error| error.to_string());
+        assert!(error.as_ref().is_err_and(|error| error.starts_with("an address is HOST:PORT")), "{error:?}");
         let error = listen("nowhere").map_err(|error| error.to_string());
         assert!(
             error.as_ref().is_err_and(|error| error.starts_with("cannot listen on nowhere: ")),

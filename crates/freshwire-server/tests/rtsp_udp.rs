@@ -395,7 +395,7 @@ fn all_members_of_a_group_get_the_same_packets() {
     let mut clients = [server.client(), server.client()];
     assert_eq!(clients[0].ask("SETUP", "/trackID=0", multicast).status, "461", "it is off");
     let range = "239.255.77.0/28".parse().expect("a range");
-    server.context.allow_multicast(MulticastConfig { range, port: 35_004, ttl: 1 });
+    server.context.allow_multicast(MulticastConfig { range, port: 35_004, ttl: 1, interface: None });
     let sockets = [(); 2].map(|()| member([239, 255, 77, 0].into(), 35_004));
     for client in &mut clients {
         let setup = client.ask("SETUP", "/trackID=0", multicast);

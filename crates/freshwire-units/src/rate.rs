@@ -83,18 +83,34 @@ impl FromStr for Rate {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str = "a rate such as 512kbit, 1024Kibit or 6Mbit";
+        const BITS_OR_BYTES: &str =
+            "clear: some programs read bytes there and some bits; write bits, such as 100Mbit";
+        const INCOMPLETE: &str = "complete; write bits, such as 512kbit or 100Mbit";
         let (number, unit) = split_unit(text, EXPECTED)?;
-        let unit = unit.strip_suffix("/s").unwrap_or(unit);
-        let scale = match unit {
-            "" | "bit" => 1.0,
-            "kbit" => 1e3,
-            "Mbit" => 1e6,
-            "Gbit" => 1e9,
-            "Kibit" => 1024.0,
-            "Mibit" => 1024.0 * 1024.0,
-            "Gibit" => 1024.0 * 1024.0 * 1024.0,
+        let unit = unit.to_ascii_lowercase();
+        let unit = unit.strip_suffix("/s").unwrap_or(&unit);
+        let (prefix, base) =
+            unit.split_at(unit.len() - unit.trim_start_matches(['k', 'm', 'g', 't', 'i']).len());
+        let scale = match prefix {
+            "" => 1.0,
+            "k" => 1e3,
+            "m" => 1e6,
+            "g" => 1e9,
+            "t" => 1e12,
+            "ki" => 1024.0,
+            "mi" => 1024.0 * 1024.0,
+            "gi" => 1024.0 * 1024.0 * 1024.0,
+            "ti" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
             _ => return Err(ParseUnitError::new(text, EXPECTED)),
         };
+        match base {
+            "bit" => {}
+            "" if prefix.is_empty() => {}
+            "" => return Err(ParseUnitError::new(text, INCOMPLETE)),
+            // `tc` reads Mbps as megabytes a second, and Mb as megabits; most people the other way round.
+            "b" | "bps" => return Err(ParseUnitError::new(text, BITS_OR_BYTES)),
+            _ => return Err(ParseUnitError::new(text, EXPECTED)),
+        }
         let bits = number * scale;
         if !(1.0..=1e15).contains(&bits) {
             return Err(ParseUnitError::new(text, "a rate from 1bit to 1000000Gbit"));
@@ -119,8 +135,39 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Rate>(), Ok(Rate::from_bits_per_sec(bits)), "{text}");
         }
-        for text in ["", "kbit", "5kb", "5KBIT", "-1kbit", "nan", "inf", "0kbit", "1e30Gbit", "5kbit!"] {
+        for text in ["", "kbit", "5kb", "-1kbit", "nan", "inf", "0kbit", "1e30Gbit", "5kbit!"] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+    }
+
+    /// Every spelling that `tc` has for bits, in any case; what it reads as bytes is refused, because others do not.
+    #[test]
+    fn spellings_are_those_of_tc() {
+        let prefixes = ["", "k", "m", "g", "t", "ki", "mi", "gi", "ti"];
+        for (at, prefix) in prefixes.into_iter().enumerate() {
+            let scale: u64 = if at < 5 { 1000_u64.pow(at as u32) } else { 1024_u64.pow(at as u32 - 4) };
+            for unit in [format!("{prefix}bit"), format!("{prefix}bit/s")] {
+                let mut title = unit.clone();
+                title[..1].make_ascii_uppercase();
+                for unit in [unit.to_uppercase(), title, unit] {
+                    let parsed = format!("12{unit}").parse::<Rate>();
+                    assert_eq!(parsed, Ok(Rate::from_bits_per_sec(12 * scale)), "{unit}");
+                }
+            }
+            for unit in ["bps", "b", "B", "Bps", "b/s"] {
+                let error = format!("12{prefix}{unit}").parse::<Rate>().unwrap_err().to_string();
+                assert!(error.contains("is not clear: some programs read bytes"), "{error}");
+            }
+            if at > 0 {
+                let error = format!("12{prefix}").parse::<Rate>().unwrap_err().to_string();
+                assert!(
+                    error.ends_with("is not complete; write bits, such as 512kbit or 100Mbit"),
+                    "{error}"
+                );
+            }
+        }
+        for unit in ["mm", "im", "kkbit", "bitk", "mbits", "mbyte", "%", "bit s", "i", "ibit"] {
+            assert!(format!("12{unit}").parse::<Rate>().is_err(), "{unit}");
         }
     }
 

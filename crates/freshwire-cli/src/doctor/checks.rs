@@ -15,7 +15,7 @@ pub(super) enum Status {
     Ok,
     /// It works, but less well, or a part of the program does not.
     Warn,
-    /// Something that the main job needs is not there.
+    /// Nothing can be sent or served without it.
     Missing,
 }
 
@@ -177,16 +177,16 @@ fn kernel_ring(seen: &KernelRing) -> Check {
 fn link(seen: &Seen) -> Check {
     const NAME: &str = "emulated link";
     match seen {
-        Seen::NotPermitted(why) => Check::missing(
+        Seen::NotPermitted(why) => Check::warn(
             NAME,
             why,
-            "demo, lab and link need namespaces; as root: sysctl -w kernel.unprivileged_userns_clone=1 (Debian), \
+            "link and the demo need namespaces; as root: sysctl -w kernel.unprivileged_userns_clone=1 (Debian), \
              kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces=10000; or run as root",
         ),
-        Seen::Broken(why) => Check::missing(
+        Seen::Broken(why) => Check::warn(
             NAME,
             why,
-            "demo, lab and link need it; load the modules veth and af_packet, or leave the sandbox that hides them",
+            "link and the demo need it; load the modules veth and af_packet, or leave the sandbox that hides them",
         ),
         Seen::Works { late_us, ipv6, .. } => {
             let late = Duration::from_micros(*late_us);
@@ -299,12 +299,16 @@ fn ffmpeg(seen: Ffmpeg) -> Check {
     if names(false).is_empty() {
         Check::ok(NAME, found)
     } else if !seen.ffmpeg || !seen.ffprobe {
-        Check::missing(NAME, format!("no {}", names(false)), "demo needs it: sudo apt-get install ffmpeg")
-    } else {
-        Check::missing(
+        Check::warn(
             NAME,
             format!("no {}", names(false)),
-            "demo needs an ffmpeg that was built with libx264",
+            "serve needs it for the test picture, most files and ladders, and the demo: sudo apt-get install ffmpeg",
+        )
+    } else {
+        Check::warn(
+            NAME,
+            format!("no {}", names(false)),
+            "the test picture and the demo need it: install an ffmpeg that has it; ladders can name another `encoder`",
         )
     }
 }

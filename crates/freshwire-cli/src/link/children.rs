@@ -5,20 +5,59 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Sender};
+use std::thread::Scope;
 use std::time::Duration;
 
 use anyhow::Context;
-use freshwire_netns::Signals;
-use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
-};
+use freshwire_netns::{Enclosure, Signals};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, wait};
 
 /// How long children may take to end when asked, and again to disappear when killed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Makes processes whose parents have ended children of this one, so that none is left behind.
-pub(super) fn adopt_orphans() -> io::Result<()> {
-    Ok(set_child_subreaper(Some(getpid()))?)
+/// What starts a program.
+type Order<'env> = Box<dyn FnOnce(&Enclosure) + Send + 'env>;
+
+/// Starts programs on a thread of its own, in a process namespace: the kernel ends them and all that descends from them with this
+/// process, however that ends. Dropping it ends what [`end_all`] has left.
+pub(super) struct Starter<'env> {
+    orders: Sender<Order<'env>>,
+    keeper: Pid,
+}
+
+impl<'env> Starter<'env> {
+    pub(super) fn new<'scope>(scope: &'scope Scope<'scope, 'env>) -> anyhow::Result<Self> {
+        let (orders, queue) = mpsc::channel::<Order<'env>>();
+        let (made, keeper) = mpsc::channel();
+        scope.spawn(move || match Enclosure::enter() {
+            Ok(enclosure) => {
+                // Its receiver waits below.
+                let _ = made.send(Ok(enclosure.keeper()));
+                queue.into_iter().for_each(|order| order(&enclosure));
+            }
+            Err(error) => drop(made.send(Err(error))),
+        });
+        let keeper = keeper.recv().context("the thread that starts programs has ended")?;
+        Ok(Self { orders, keeper: keeper.context("cannot make a process namespace for the programs")? })
+    }
+
+    /// Starts a program. It is killed when this is dropped.
+    pub(super) fn start(
+        &self,
+        start: impl FnOnce(&Enclosure) -> io::Result<Child> + Send + 'env,
+    ) -> io::Result<Child> {
+        let (started, child) = mpsc::channel();
+        let order = move |enclosure: &Enclosure| drop(started.send(start(enclosure)));
+        let gone = || io::Error::other("the thread that starts programs has ended");
+        self.orders.send(Box::new(order)).map_err(|_| gone())?;
+        child.recv().map_err(|_| gone())?
+    }
+
+    /// The parent of orphans.
+    pub(super) fn keeper(&self) -> Pid {
+        self.keeper
+    }
 }
 
 /// Keeps a program in the background: no input, output to standard error, and no Ctrl-C, which is for the command.
@@ -46,14 +85,14 @@ pub(super) fn look_after(command: &Child, signals: &Signals) -> anyhow::Result<u
     }
 }
 
-/// Ends every child, also those of children, politely first.
-pub(super) fn end_all() {
+/// Ends every program, also those whose parents have ended, politely first.
+pub(super) fn end_all(keeper: Pid) {
     for signal in [Signal::TERM, Signal::KILL] {
         let mut asked = BTreeSet::new();
         let until = freshwire_io::now() + PATIENCE;
         while freshwire_io::now() < until {
             while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
-            let children = children();
+            let children = children(keeper);
             if children.is_empty() {
                 return;
             }
@@ -87,14 +126,15 @@ fn exit_code(status: WaitStatus) -> u8 {
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
-/// The processes whose parent this one is.
-fn children() -> Vec<Pid> {
-    let own = getpid().as_raw_pid().to_string();
+/// The processes whose parent is this one or the keeper of orphans.
+fn children(keeper: Pid) -> Vec<Pid> {
+    let parents = [getpid(), keeper].map(|parent| parent.as_raw_pid().to_string());
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     processes
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|pid: &i32| parent(*pid).as_deref() == Some(&own))
+        .filter(|pid: &i32| parent(*pid).is_some_and(|parent| parents.contains(&parent)))
         .filter_map(Pid::from_raw)
+        .filter(|&pid| pid != keeper)
         .collect()
 }
 

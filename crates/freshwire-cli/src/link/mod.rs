@@ -7,13 +7,15 @@ mod reach;
 mod refused;
 
 use std::process::{Command, ExitCode};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
 use freshwire_link::Direction;
-use freshwire_netns::{Account, Emulator, EmulatorOptions, Namespaces, Signals};
+use freshwire_netns::{Account, Emulator, EmulatorOptions, Enclosure, Namespaces, Signals};
 
 use crate::output::say;
+use children::Starter;
 
 pub(crate) use args::LinkArgs;
 
@@ -31,8 +33,12 @@ pub(crate) fn run(args: LinkArgs) -> anyhow::Result<ExitCode> {
     let options = EmulatorOptions { packet_log: args.pcap.clone() };
     let begin = freshwire_io::now();
     let emulator = Emulator::start(&namespaces, up, down, options)?;
-    let outcome = run_programs(&args, &namespaces, &signals);
-    children::end_all();
+    let outcome = thread::scope(|scope| {
+        let starter = Starter::new(scope)?;
+        let outcome = run_programs(&args, &namespaces, &signals, &starter);
+        children::end_all(starter.keeper());
+        outcome
+    });
     let account = emulator.stop();
     let elapsed = freshwire_io::now().saturating_since(begin);
     let code = outcome?;
@@ -45,32 +51,47 @@ pub(crate) fn run(args: LinkArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-fn run_programs(args: &LinkArgs, namespaces: &Namespaces, signals: &Signals) -> anyhow::Result<u8> {
-    children::adopt_orphans().context("cannot become the reaper of orphaned processes")?;
+fn run_programs<'env>(
+    args: &'env LinkArgs,
+    namespaces: &'env Namespaces,
+    signals: &Signals,
+    starter: &Starter<'env>,
+) -> anyhow::Result<u8> {
     for route in &args.reach {
         reach::open(namespaces, route)?;
     }
     if let Some(peer) = &args.peer {
-        start_peer(namespaces, peer)?;
+        start_peer(namespaces, peer, starter)?;
     }
     let (program, arguments) = args.command.split_first().context("there is no command to run")?;
     // Programs: own
     let mut command = Command::new(program);
     command.args(arguments);
     set_environment(namespaces, &mut command);
-    let child =
-        namespaces.spawn_near(&mut command).with_context(|| format!("cannot run {}", program.display()))?;
+    let start = move |enclosure: &Enclosure| {
+        enclosure.show_processes(&mut command);
+        namespaces.spawn_near(&mut command)
+    };
+    let child = starter.start(start).with_context(|| format!("cannot run {}", program.display()))?;
     children::look_after(&child, signals)
 }
 
 /// Starts the peer and waits until it listens, or for a second if it does not.
-fn start_peer(namespaces: &Namespaces, shell_command: &str) -> anyhow::Result<()> {
+fn start_peer<'env>(
+    namespaces: &'env Namespaces,
+    shell_command: &str,
+    starter: &Starter<'env>,
+) -> anyhow::Result<()> {
     let before = listening(namespaces)?;
     let mut command = Command::new("/bin/sh");
     command.arg("-c").arg(shell_command);
     set_environment(namespaces, &mut command);
     children::detach(&mut command).context("cannot prepare the peer's output")?;
-    namespaces.spawn_far(&mut command).context("cannot run the peer with /bin/sh")?;
+    let start = move |enclosure: &Enclosure| {
+        enclosure.show_processes(&mut command);
+        namespaces.spawn_far(&mut command)
+    };
+    starter.start(start).context("cannot run the peer with /bin/sh")?;
     let until = freshwire_io::now() + PEER_PATIENCE;
     while listening(namespaces)? <= before && freshwire_io::now() < until {
         std::thread::sleep(Duration::from_millis(5));

@@ -33,7 +33,8 @@ Exit code: 0 the stream has ended and was whole, 1 it was torn or had a wrong by
 pub(crate) struct RecvArgs {
     /// View a stream of `freshwire serve`: `http://[USER:PASSWORD@]HOST[:PORT]/NAME.fw`, or a signed link to it.
     #[arg(conflicts_with_all = ["from", "listen", "framing"])]
-    url: Option<StreamAddress>,
+    // Read later: clap's errors would show the password.
+    url: Option<String>,
     /// Connect to a sender that listens.
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "listen")]
     from: Option<String>,
@@ -112,8 +113,9 @@ pub(super) struct Plan {
 impl RecvArgs {
     /// What the command line asks for.
     pub(super) fn plan(&self) -> anyhow::Result<Plan> {
-        let origin = match (&self.url, &self.from, &self.listen) {
-            (Some(url), ..) => Origin::Server(url.clone(), self.wait),
+        let url: Option<StreamAddress> = self.url.as_deref().map(str::parse).transpose()?;
+        let origin = match (url, &self.from, &self.listen) {
+            (Some(url), ..) => Origin::Server(url, self.wait),
             (_, Some(peer), _) => Origin::Peer(Endpoint::Connect(peer.clone(), self.wait)),
             (.., Some(address)) => Origin::Peer(Endpoint::Listen(address.clone())),
             (None, None, None) => bail!(

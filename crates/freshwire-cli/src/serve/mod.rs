@@ -50,9 +50,10 @@ pub(crate) struct ServeArgs {
     /// Let everybody view. To publish, others than this machine's programs still need a user.
     #[arg(long)]
     open: bool,
-    /// A user who may view and publish all streams. Other programs' users see it in the list of processes: prefer --config.
-    #[arg(long = "user", value_name = "NAME:PASSWORD", value_parser = user)]
-    users: Vec<(String, User)>,
+    /// A user who may view and publish all streams. For a moment the list of processes shows the password: prefer --config.
+    // Read later: clap's errors would show the password.
+    #[arg(long = "user", value_name = "NAME:PASSWORD")]
+    users: Vec<String>,
     /// Threads that write to viewers, 1 to 64 [default: one per processor].
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64))]
     engines: Option<u8>,
@@ -89,7 +90,7 @@ fn user(text: &str) -> Result<(String, User), String> {
             let rights = Rights { view: Names::all(), publish: Names::all() };
             Ok((name.to_owned(), User { password: Password::from_plain(name, password), rights }))
         }
-        _ => Err("write NAME:PASSWORD".to_owned()),
+        _ => Err("--user: write NAME:PASSWORD".to_owned()),
     }
 }
 
@@ -114,7 +115,10 @@ impl ServeArgs {
         if let Some(engines) = self.engines {
             config.hub.engines = engines.into();
         }
-        config.access.users.extend(self.users.iter().cloned());
+        for text in &self.users {
+            let (name, user) = user(text).map_err(|error| anyhow!(error))?;
+            config.access.users.insert(name, user);
+        }
         take_link_secret(&mut config, std::env::var_os(sign::VARIABLE))?;
         Ok(config)
     }

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
@@ -47,6 +48,7 @@ struct RtspSection {
     multicast: Text,
     multicast_port: Value,
     multicast_ttl: Value,
+    multicast_interface: Text,
 }
 
 #[derive(Default, Deserialize)]
@@ -232,7 +234,7 @@ fn multicast(section: &RtspSection) -> Result<Option<MulticastConfig>, Fault> {
     let Some(text) = &section.multicast else { return Ok(None) };
     let range = text.get_ref().parse();
     let range = range.map_err(|error| Fault::new(text.span(), format!("rtsp.multicast: {error}")))?;
-    let mut multicast = MulticastConfig { range, port: 5004, ttl: 1 };
+    let mut multicast = MulticastConfig { range, port: 5004, ttl: 1, interface: None };
     let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is not a whole number"));
     let port = |text: &str| {
         let port: u16 = number(text).map_err(|error| format!("{error} such as 5004"))?;
@@ -245,7 +247,24 @@ fn multicast(section: &RtspSection) -> Result<Option<MulticastConfig>, Fault> {
     set(&mut multicast.port, "multicast_port", section.multicast_port.as_ref(), port, ("1024", "65532"))?;
     let ttl = |text: &str| number(text).and_then(|ttl| u8::try_from(ttl).map_err(|error| error.to_string()));
     set(&mut multicast.ttl, "multicast_ttl", section.multicast_ttl.as_ref(), ttl, ("1", "255"))?;
+    if let Some(text) = &section.multicast_interface {
+        multicast.interface = Some(interface(text.get_ref()).map_err(|why| Fault::new(text.span(), why))?);
+    }
     Ok(Some(multicast))
+}
+
+/// The interface with this address of this machine.
+fn interface(text: &str) -> Result<Ipv4Addr, String> {
+    let address = text.parse::<Ipv4Addr>().map_err(|_| {
+        format!(
+            "multicast_interface: {text:?} is no IPv4 address; write that of an interface (`ip -4 address`)"
+        )
+    })?;
+    // Only an address of this machine can be bound.
+    std::net::UdpSocket::bind((address, 0)).map_err(|error| {
+        format!("multicast_interface: no interface of this machine has {address}: {error}; `ip -4 address` lists them")
+    })?;
+    Ok(address)
 }
 
 fn address(key: &str, text: &Text) -> Result<Option<Option<std::net::SocketAddr>>, Fault> {

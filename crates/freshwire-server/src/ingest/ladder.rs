@@ -89,7 +89,11 @@ impl FromStr for Rung {
         let read = || {
             let (size, rate) = text.split_once('@')?;
             let (width, height) = size.split_once('x')?;
-            let rate = if rate.ends_with(['k', 'M', 'G']) { format!("{rate}bit") } else { rate.to_owned() };
+            let rate = if rate.ends_with(['k', 'K', 'm', 'M', 'g', 'G']) {
+                format!("{rate}bit")
+            } else {
+                rate.to_owned()
+            };
             let (width, height, rate) = (width.parse().ok()?, height.parse().ok()?, rate.parse().ok()?);
             Some(Self { width, height, rate })
         };
@@ -189,12 +193,15 @@ impl Tapping for Tap {
 
 async fn encode(stream: &Arc<Stream>, ladder: &Ladder) -> Result<(), SourceError> {
     let rungs = &ladder.rungs;
+    // Before pictures wait for it: what waits is old when viewers get it.
+    if let Some(encoder) = &ladder.encoder {
+        encoder.check().await?;
+    }
     let (tap, mut pictures) = mpsc::channel(WAITING);
     stream.tap(Box::new(Tap(tap, false)));
     let Some((head, bytes)) = pictures.recv().await else { return Ok(()) };
     let mut feed = Feed::new(&head)?;
     let encoder = feed.encoder(ladder.encoder.as_ref())?;
-    encoder.check().await?;
     let folder = Folder::new().map_err(failed)?;
     let mut command = program::command();
     command.args(encoder.device_arguments()).args(input_arguments()).stdin(Stdio::piped());
@@ -245,10 +252,10 @@ async fn encode(stream: &Arc<Stream>, ladder: &Ladder) -> Result<(), SourceError
         // It has closed its input or an output, and says why.
         message = tokio::time::timeout(Duration::from_secs(1), said).await.ok();
     }
-    match message.filter(|message| !message.is_empty()) {
-        Some(message) => Err(SourceError::Failed { program: program::FFMPEG, message }),
-        None => result,
-    }
+    let Some(message) = message.filter(|message| !message.is_empty()) else { return result };
+    // That it lacks the encoder says more than its words.
+    encoder.check().await?;
+    Err(SourceError::Failed { program: program::FFMPEG, message })
 }
 
 /// What an encoder gets and gives, to tell one that hangs. A source that pauses is none: then it gets nothing.

@@ -23,6 +23,8 @@ pub struct MulticastConfig {
     pub port: u16,
     /// How many routers packets may pass, plus one.
     pub ttl: u8,
+    /// The address of this machine at the interface that packets leave by. `None`: the interface by which each viewer asks.
+    pub interface: Option<Ipv4Addr>,
 }
 
 /// A range of IPv4 multicast addresses.
@@ -144,8 +146,14 @@ impl Group {
         self.config.ttl
     }
 
+    /// The address that packets come from, for a viewer that is connected to `local`.
+    pub(super) fn source(&self, local: IpAddr) -> IpAddr {
+        self.config.interface.map_or(local, IpAddr::V4)
+    }
+
     /// What the answer to SETUP says of a track.
     pub(super) fn transport(&self, profile: Profile, kind: Kind, local: IpAddr) -> String {
+        let local = self.source(local);
         let (address, ttl) = (self.address(kind), self.config.ttl);
         let port = address.port();
         format!(
@@ -209,7 +217,7 @@ mod tests {
         let of = |name: &str| groups.of(&hub.stream(name).unwrap(), || Ok([identity; 2]));
         assert!(of("cam").is_none(), "it is off");
         let range = "239.192.0.0/31".parse().unwrap();
-        groups.configure(MulticastConfig { range, port: 5004, ttl: 1 });
+        groups.configure(MulticastConfig { range, port: 5004, ttl: 1, interface: None });
         let (first, second) = (of("cam").unwrap(), of("door").unwrap());
         assert_eq!(of("cam").unwrap().address(Kind::Video), first.address(Kind::Video));
         assert_ne!(first.address, second.address);

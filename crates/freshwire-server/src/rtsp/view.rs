@@ -352,6 +352,7 @@ impl ViewSession {
     /// The viewer that stands for all members of a group: they get the stream's own rendition, with all tracks.
     fn view_group(&self, group: &Group, local: SocketAddr) -> Result<(Viewer, Farewell), BeginError> {
         let tracks = self.stream.tracks().borrow().clone().unwrap_or_default();
+        let local = SocketAddr::new(group.source(local.ip()), local.port());
         let track = |kind| -> io::Result<_> {
             let Identity { ssrc, seq, .. } = group.identity(kind);
             let ports = TrackPorts::to_group(local, group.address(kind))?;

@@ -120,7 +120,7 @@ fn is_running(process: u32) -> bool {
     std::fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|command| !command.is_empty())
 }
 
-/// An encoder that misbehaves in this way is ended, reported and begun again until it does its work.
+/// An encoder that misbehaves in this way is ended, reported and restarted until it does its work.
 fn misbehaves(mode: &str, says: &str, hangs: bool) {
     if !has_ffmpeg() {
         return;
@@ -128,7 +128,7 @@ fn misbehaves(mode: &str, says: &str, hangs: bool) {
     let rig = Rig::new(mode, "");
     let _viewer = rig.viewer();
     let log = || rig.server.0.log();
-    wait_until(|| rig.started().len() >= 2, || format!("{mode} is not begun again:\n{}", log()));
+    wait_until(|| rig.started().len() >= 2, || format!("{mode} is not restarted:\n{}", log()));
     assert!(log().contains("renditions cannot be encoded") && log().contains(says), "{mode}:\n{}", log());
     let first = rig.started()[0];
     wait_until(|| !is_running(first), || format!("{mode} is left running"));
@@ -154,13 +154,13 @@ fn an_encoder_that_gives_garbage_is_ended() {
 }
 
 #[test]
-fn an_encoder_that_dies_at_once_is_begun_again_and_its_words_are_kept() {
+fn an_encoder_that_dies_at_once_is_restarted_and_its_words_are_kept() {
     misbehaves("dies", "ffmpeg failed: it has no luck", false);
 }
 
 /// The encoder of a graphics processor that has stopped looks like this.
 #[test]
-fn an_encoder_that_stops_while_it_works_is_ended_and_begun_again() {
+fn an_encoder_that_stops_while_it_works_is_ended_and_restarted() {
     if !has_ffmpeg() {
         return;
     }

@@ -3,11 +3,13 @@
 mod acks;
 mod batch;
 mod info;
+mod local;
 mod options;
 
 pub use acks::AckTime;
 pub use batch::{BatchWrite, SendBatch};
 pub use info::TcpInfo;
+pub use local::LocalPeer;
 pub use options::{available_congestion_controls, kernel_release};
 
 use std::io;
@@ -107,6 +109,15 @@ impl TcpSocket {
     /// If the kernel refuses the query.
     pub fn info(&self) -> io::Result<TcpInfo> {
         info::read(self.0.as_fd())
+    }
+
+    /// The peer's socket, if it is in this socket's network namespace and the calling thread is there too.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses socket diagnostics.
+    pub fn local_peer(&self) -> io::Result<Option<LocalPeer>> {
+        LocalPeer::find(self.0.as_fd())
     }
 
     /// Bytes that were written and are not acknowledged, sent or not (`SIOCOUTQ`).

@@ -40,6 +40,8 @@ pub struct TcpInfo {
     /// The receive window that the peer has advertised last, in bytes behind what it has acknowledged; `None` where the kernel does not
     /// say it (before Linux 5.4).
     pub window: Option<u32>,
+    /// The unit in which the peer advertises its window, in bytes: a power of two up to 16,384.
+    pub window_unit: u32,
     /// The estimate was taken while the application, not the path, was the limit.
     pub app_limited: bool,
 }
@@ -63,6 +65,7 @@ struct Raw {
     probes: u8,
     backoff: u8,
     options: u8,
+    /// `tcpi_snd_wscale` and `tcpi_rcv_wscale`, four bits each: the first in the low bits on little-endian machines.
     wscale: u8,
     flags: u8,
     rto: u32,
@@ -150,6 +153,7 @@ pub(super) fn read(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
         delivered: raw.delivered,
         delivery_rate: Rate::from_bytes_per_sec(raw.delivery_rate),
         window: (len as usize >= size_of::<Raw>()).then_some(raw.snd_wnd),
+        window_unit: 1 << if cfg!(target_endian = "little") { raw.wscale & 15 } else { raw.wscale >> 4 },
         app_limited: raw.flags & 1 != 0,
     })
 }

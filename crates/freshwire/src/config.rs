@@ -10,8 +10,7 @@ use crate::seal::Seal;
 /// Default bound on the bottleneck queue that a sink may build.
 pub const DEFAULT_QUEUE_TARGET: Duration = Duration::from_millis(50);
 
-/// Default bound on unread bytes for state policies: just above the noise of window updates in the first
-/// seconds of small segments.
+/// Default bound on unread bytes for state policies: some ten to a hundred values of the usual sizes.
 pub const DEFAULT_MAX_UNREAD: u32 = 10 << 10;
 
 /// Default time for a dropped sink to deliver the record in progress.
@@ -38,18 +37,16 @@ pub struct SinkConfig {
     /// [`DEFAULT_QUEUE_TARGET`]. `None` leaves the queue to the congestion control, and
     /// [`CarrierInUse::KernelRing`](crate::CarrierInUse::KernelRing) always does.
     pub queue_target: Option<Duration>,
-    /// Bound on the bytes that the receiving program has not read. Beyond it records stay in the ring, where
-    /// newer values replace them. TCP acknowledges data before the program reads it; only the advertised
-    /// window reveals the difference.
+    /// Bound on the bytes that the receiving program has not read. TCP acknowledges data before the program reads it. Beyond the
+    /// bound records stay in the ring, where newer values replace them.
     ///
-    /// The estimate is the connection's largest window minus the present one, as of the last acknowledgement.
-    /// Between Linux machines the error is what the receiver buffers before its window shrinks (some 10 kB),
-    /// plus the rounding of windows (128 bytes to 16 kB). While the bound holds records back, one at a time
-    /// is sent, 2 ms to 1 s apart, since only an acknowledgement shows that the program reads again.
+    /// - A peer in the same network namespace: exact, from its socket's receive queue. A queue that stays above the bound for some 60 ms
+    ///   is limited; a reader that only waited for a processor is not.
+    /// - Any other peer: its advertised window tells little. The reader is held back once the window is nearly closed. After it has
+    ///   read its buffer slowly, the bound holds, within the rounding of windows.
     ///
-    /// Behind a proxy the estimate describes the proxy. Alternatives: a small `SO_RCVBUF` at the receiver, a
-    /// [gate](freshwire_choice::gate()) that the program's acknowledgements open (exact), or A1. Requires
-    /// Linux 5.4 and plain TCP, and has no effect elsewhere.
+    /// [`SinkSnapshot::unread_by`](crate::SinkSnapshot::unread_by) reports the source. For distant readers use a
+    /// [gate](freshwire_choice::gate()), a small `SO_RCVBUF` at the receiver, or A1. Plain TCP only.
     ///
     /// Default: [`DEFAULT_MAX_UNREAD`] if the policy [is for state](Choice::is_for_state), else `None`.
     pub max_unread: Option<u32>,

@@ -75,7 +75,7 @@ pub use seal::Seal;
 pub use sender::Sender;
 pub use sink::{Monitor, Sink};
 pub use sink_id::{SinkId, StaleSink};
-pub use stats::{LAYERS, PathRate, SinkSnapshot, SinkStats};
+pub use stats::{LAYERS, PathRate, SinkSnapshot, SinkStats, UnreadBy};
 pub use tcp::{DEFAULT_FILL_FIRST, Engine, EngineGroup, EnginePool, EngineThread, Handle};
 pub use watch::{EndEvent, SinkEvents, SinkWatch};
 

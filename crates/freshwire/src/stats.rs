@@ -1,9 +1,9 @@
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use freshwire_choice::Reason;
 use freshwire_ring::prefetch;
-use freshwire_units::Rate;
+use freshwire_units::{Rate, Timestamp};
 
 use crate::carrier::CarrierInUse;
 
@@ -48,6 +48,11 @@ pub struct SinkStats {
     unread: AtomicU64,
     unread_max: AtomicU64,
     held_unread_us: AtomicU64,
+    /// [`UnreadBy`], one more than its place; zero without a bound.
+    unread_by: AtomicU8,
+    times_held: AtomicU64,
+    /// Nanoseconds; zero while nothing is held back.
+    held_since: AtomicU64,
     /// The sender's, in a cache line of its own.
     overwritten: Overwritten,
 }
@@ -122,13 +127,39 @@ pub struct SinkSnapshot {
     pub writes: u64,
     /// Invalid values found in the shared memory; each was skipped.
     pub invalid: u64,
-    /// Estimate of the bytes that the receiving program has not read. `None` without
-    /// [`SinkConfig::max_unread`](crate::SinkConfig::max_unread), and if the kernel does not report the window.
+    /// Bytes that the receiving program has not read, as of the last look. `None` without
+    /// [`SinkConfig::max_unread`](crate::SinkConfig::max_unread), and while a window says nothing about them.
     pub unread: Option<u64>,
     /// Largest value of `unread`.
     pub unread_max: u64,
+    /// Source of `unread`. `None` without a bound.
+    pub unread_by: Option<UnreadBy>,
     /// Total time for which records were held back by that bound.
     pub held_unread: Duration,
+    /// Number of times at which the bound started to hold records back.
+    pub times_held_unread: u64,
+    /// Since when the bound holds records back; `None` while it does not.
+    pub held_unread_since: Option<Timestamp>,
+}
+
+/// Source of the bytes that a receiving program has not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnreadBy {
+    /// The receive queue of the peer's socket, which is in the same network namespace: exact.
+    Queue,
+    /// The window that the peer advertises: known only once it is nearly closed.
+    Window,
+}
+
+impl UnreadBy {
+    /// `queue` or `window`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Window => "window",
+        }
+    }
 }
 
 /// Rate of a path, as far as it is known.
@@ -227,13 +258,28 @@ impl SinkStats {
         self.invalid.store(invalid, Ordering::Relaxed);
     }
 
-    /// What the receiving program has not read, and for how long that has held records back.
-    pub(crate) fn on_unread(&self, bytes: Option<u64>, held: Option<Duration>) {
-        let Some(bytes) = bytes else { return };
-        self.unread.store(bytes.saturating_add(1), Ordering::Relaxed);
-        raise(&self.unread_max, bytes);
+    /// What the receiving program has not read, for how long that has held records back since the last look, and the time if it does now.
+    pub(crate) fn on_unread(
+        &self,
+        by: UnreadBy,
+        bytes: Option<u64>,
+        held: Option<Duration>,
+        is_held: Option<Timestamp>,
+    ) {
+        self.unread_by.store(by as u8 + 1, Ordering::Relaxed);
+        self.unread.store(bytes.map_or(0, |bytes| bytes.saturating_add(1)), Ordering::Relaxed);
+        raise(&self.unread_max, bytes.unwrap_or(0));
         let held = held.unwrap_or_default().as_micros();
         add(&self.held_unread_us, u64::try_from(held).unwrap_or(u64::MAX));
+        let was_held = self.held_since.load(Ordering::Relaxed) > 0;
+        match is_held {
+            Some(now) if !was_held => {
+                add(&self.times_held, 1);
+                self.held_since.store(now.as_nanos().max(1), Ordering::Relaxed);
+            }
+            None if was_held => self.held_since.store(0, Ordering::Relaxed),
+            _ => {}
+        }
     }
 
     pub(crate) fn acked(&self) -> u64 {
@@ -292,7 +338,16 @@ impl SinkStats {
             invalid: load(&self.invalid),
             unread: load(&self.unread).checked_sub(1),
             unread_max: load(&self.unread_max),
+            unread_by: match self.unread_by.load(Ordering::Relaxed) {
+                0 => None,
+                1 => Some(UnreadBy::Queue),
+                _ => Some(UnreadBy::Window),
+            },
             held_unread: Duration::from_micros(load(&self.held_unread_us)),
+            times_held_unread: load(&self.times_held),
+            held_unread_since: Some(load(&self.held_since))
+                .filter(|&since| since > 0)
+                .map(Timestamp::from_nanos),
         }
     }
 }

@@ -10,8 +10,9 @@ use std::time::Duration;
 use freshwire::choice::{self, Reason};
 use freshwire::websocket::{Event, MessageKind, Messages, Session, Violation};
 use freshwire::{
-    CloseMode, Ended, Engine, EngineThread, Framing, Meta, ModifyError, NO_INDEX, Outcome, PushError,
-    RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, StaleSink, Timestamp, TooLate, now,
+    CloseMode, DEFAULT_MAX_UNREAD, Ended, Engine, EngineThread, Framing, Meta, ModifyError, NO_INDEX,
+    Outcome, PushError, RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, StaleSink, Timestamp,
+    TooLate, UnreadBy, now,
 };
 use freshwire_netns::trust::{Trial, measure};
 
@@ -191,9 +192,68 @@ fn slow_reader(with_gate: bool, bound: Duration) -> Result<Trial> {
         return Ok(trial);
     }
     assert!(stats.held_unread > Duration::ZERO && stats.unread.is_some(), "{stats:?}");
+    assert!(stats.unread_by == Some(UnreadBy::Queue) && stats.times_held_unread > 0, "{stats:?}");
     let told = sender.fates(id)?.filter(|fate| fate.unread.is_some()).count();
     assert!(told > 100, "fates say what was unread: {told}");
     Ok(trial)
+}
+
+/// Readers that keep up get what a sink without a bound delivers beside them, whatever the number, rate and size of the values. All three are
+/// sinks of one sender, so that a busy machine concerns each.
+#[test]
+fn a_fast_reader_is_not_taken_for_a_slow_one() -> Result<()> {
+    const BOUNDS: [Option<u32>; 3] = [None, Some(DEFAULT_MAX_UNREAD), Some(2048)];
+    let cells = [
+        (1, 200, 16),
+        (50, 20, 16),
+        (50, 50, 100),
+        (50, 30, 330),
+        (100, 20, 500),
+        (50, 20, 1000),
+        (1, 100, 4000),
+        (20, 20, 4000),
+        (10, 20, 16_000),
+        (2, 20, 64_000),
+    ];
+    for (keys, hz, bytes) in cells {
+        let engine = Engine::new()?.spawn()?;
+        let mut sender = Sender::new(&RingConfig::for_clients(3, keys, bytes), &engine.handle())?;
+        let (mut sinks, mut readers) = (Vec::new(), Vec::new());
+        for bound in BOUNDS {
+            let (near, mut far) = pair()?;
+            let config = SinkConfig::new(choice::latest()).keys(keys).max_unread(bound).ack_fates(false);
+            sinks.push(sender.add_sink(near, config)?);
+            readers.push(std::thread::spawn(move || std::io::copy(&mut far, &mut std::io::sink())));
+        }
+        let value = vec![7; bytes as usize];
+        let begin = now();
+        for tick in 1..=hz {
+            for key in 1..=u64::from(keys) {
+                let meta = Meta { generated: now(), key, ..Meta::default() };
+                for sink in &sinks {
+                    sender.replace(sink.id(), &value, &meta)?;
+                }
+            }
+            // Pause: the pace of the publisher.
+            std::thread::sleep((begin + Duration::from_secs(1) / hz * tick).saturating_since(now()));
+        }
+        let mut sent = Vec::new();
+        for sink in sinks {
+            let stats = sink.stats();
+            assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+            sent.push((stats.finished, stats.times_held_unread, stats.held_unread));
+        }
+        for reader in readers {
+            reader.join().map_err(|_| "the reader panicked")??;
+        }
+        println!("{keys} keys of {bytes} bytes, {hz} a second: {sent:?} of {}", keys * hz);
+        let least = sent[0].0 * 9 / 10;
+        assert!(
+            sent.iter().all(|one| one.0 >= least),
+            "{keys} keys of {bytes} bytes, {hz} a second: {sent:?}"
+        );
+    }
+    Ok(())
 }
 
 /// A client that reads nothing for two seconds gets little that is stale when it reads again.

@@ -13,7 +13,7 @@ use crate::reserve::Reserve;
 use crate::sink::SinkShared;
 use crate::tcp::estimate::Estimate;
 use crate::tcp::output::Output;
-use crate::tcp::unread::Unread;
+use crate::tcp::unread::{OnTheWay, Unread};
 
 /// How often acknowledgements are looked for while the engine has nothing to write: a quarter round trip within this.
 const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(25));
@@ -105,7 +105,7 @@ impl Path {
             looked_at: Timestamp::ZERO,
             unseen: 0,
             calm_until: Timestamp::ZERO,
-            unread: Unread::new(max_unread),
+            unread: Unread::new(max_unread, socket),
             acks: Acks { base, are_told: ack_fates, times, ..Acks::default() },
         })
     }
@@ -122,7 +122,7 @@ impl Path {
         let last_look = std::mem::replace(&mut self.looked_at, now);
         let has_written = std::mem::take(&mut self.unseen) > 0;
         // Where the last look saw no limit, one cheap question tells whether that is still so.
-        if !self.unread.is_bounded() && self.is_calm(now) && socket.unacknowledged()? == 0 {
+        if !self.unread.is_due() && self.is_calm(now) && socket.unacknowledged()? == 0 {
             self.estimate.all_delivered(now);
             self.acks.read_times(socket, last_look)?;
             self.acks.resolve(self.acks.written, (last_look, now), consumer, shared);
@@ -132,9 +132,10 @@ impl Path {
         let info = socket.info()?;
         self.estimate.update(now, info);
         let was_over = self.unread.is_over();
-        self.unread.update(now, &info);
-        if self.unread.is_bounded() {
-            stats.on_unread(self.unread.bytes(), was_over.then(|| now.saturating_since(last_look)));
+        self.unread.update(now, &info)?;
+        if let Some(by) = self.unread.by() {
+            let held = was_over.then(|| now.saturating_since(last_look));
+            stats.on_unread(by, self.unread.bytes(), held, self.unread.is_limited(now).then_some(now));
         }
         // The look that follows a write says what the write left unsent, without a system call of its own.
         if has_written {
@@ -186,11 +187,11 @@ impl Path {
 
     /// How many bytes of new records the receiving program may be given; `None` where that is not limited.
     pub(super) fn unread_room(&self, now: Timestamp) -> Option<u64> {
-        let on_the_way = self.estimate.outstanding() + self.unsent() + self.unseen;
-        self.unread.room(now, on_the_way)
+        let (in_flight, waiting) = (self.estimate.outstanding(), self.unsent() + self.unseen);
+        self.unread.room(now, OnTheWay { in_flight, waiting })
     }
 
-    /// Bytes that the receiving program has not read, as far as its window tells.
+    /// Bytes that the receiving program has not read, as far as that is known.
     pub(super) fn unread(&self) -> Option<u64> {
         self.unread.bytes()
     }
@@ -211,15 +212,14 @@ impl Path {
 
     /// Whether the last look still says enough: the path has shown no limit, and less was written since than may follow.
     pub(super) fn is_known(&self, now: Timestamp, output: &Output) -> bool {
-        !self.unread.is_bounded()
-            && self.is_recent(now)
+        self.is_recent(now)
             && self.is_calm(now)
             && self.budget(now, output).is_some_and(|budget| budget > self.unseen)
     }
 
     /// Whether the last look was made lately, for a path that is so short.
     pub(super) fn is_recent(&self, now: Timestamp) -> bool {
-        now < self.looked_at + LOCAL_LOOK && self.estimate.info().min_rtt < LOCAL_RTT
+        !self.unread.is_due() && now < self.looked_at + LOCAL_LOOK && self.estimate.info().min_rtt < LOCAL_RTT
     }
 
     /// Whether the path has shown no limit lately.
@@ -244,9 +244,9 @@ impl Path {
     /// When to look for acknowledgements although nothing can be written.
     pub(super) fn ack_watch(&self, now: Timestamp) -> Timestamp {
         if self.acks.acked >= self.acks.end {
-            Timestamp::MAX
+            self.unread.idle_look_at(now)
         } else if self.is_calm(now) && !self.acks.are_told {
-            now + UNTOLD_ACK_WATCH
+            (now + UNTOLD_ACK_WATCH).min(self.unread.idle_look_at(now))
         } else {
             self.soon(now)
         }
@@ -265,7 +265,7 @@ impl Path {
     pub(super) fn wrote(&mut self, bytes: u64) {
         self.unseen += bytes;
         self.estimate.wrote();
-        self.unread.wrote(self.looked_at, self.estimate.info().rtt);
+        self.unread.wrote(self.looked_at, bytes, self.estimate.info().rtt);
         self.acks.written += bytes;
     }
 

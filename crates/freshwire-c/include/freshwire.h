@@ -354,6 +354,8 @@ typedef struct {
   uint64_t writes;
   // Queued values that fw_sink_replace overwrote in place. The new value has the fate; these have none.
   uint64_t overwritten;
+  // Time for which records were held back because the program had not read what its kernel has received, in nanoseconds.
+  uint64_t held_unread;
 } fw_stats;
 
 // Why a sink has ended, from FW_ENDED_CLOSED to FW_ENDED_OTHER; fw_last_error says more of all but the first.

@@ -243,6 +243,8 @@ pub struct fw_stats {
     pub writes: u64,
     /// Queued values that fw_sink_replace overwrote in place. The new value has the fate; these have none.
     pub overwritten: u64,
+    /// Time for which records were held back because the program had not read what its kernel has received, in nanoseconds.
+    pub held_unread: u64,
 }
 
 #[inline]
@@ -489,6 +491,7 @@ pub unsafe extern "C" fn fw_sink_stats(sink: fw_sink, stats: *mut fw_stats) -> f
             min_rtt: nanos(now.min_rtt),
             writes: now.writes,
             overwritten: now.overwritten,
+            held_unread: nanos(now.held_unread),
         };
         // SAFETY: as the caller promises.
         unsafe { put("stats", stats, values) }?;

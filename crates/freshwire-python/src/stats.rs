@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use freshwire::{Rate, SinkSnapshot};
+use freshwire::{Rate, SinkSnapshot, UnreadBy};
 use pyo3::prelude::*;
 
 /// Counters of a sink. Times are seconds, rates bits per second.
@@ -36,8 +36,13 @@ pub(crate) struct Stats {
     min_rtt: f64,
     /// Write system calls.
     writes: u64,
-    /// Estimate of what the receiving program has not read.
+    /// Bytes that the receiving program has not read, where that is known.
     unread: Option<u64>,
+    /// How that is known: "queue" (exact) or "window".
+    unread_by: Option<&'static str>,
+    /// For how long records were held back for it, in all.
+    held_unread: f64,
+    times_held_unread: u64,
 }
 
 impl Stats {
@@ -60,6 +65,9 @@ impl Stats {
             min_rtt: seconds(stats.min_rtt),
             writes: stats.writes,
             unread: stats.unread,
+            unread_by: stats.unread_by.map(UnreadBy::name),
+            held_unread: seconds(stats.held_unread),
+            times_held_unread: stats.times_held_unread,
         }
     }
 }

@@ -183,6 +183,18 @@ pub struct WatcherReport {
     pub dropped: u64,
     /// Keys whose newest value found no room yet.
     pub waiting_keys: u64,
+    /// Why it is held back, see [`HeldBy::name`](crate::values::HeldBy::name); none while its values leave at once.
+    #[serde(default)]
+    pub held_by: Option<String>,
+    /// For how long it has been held back for what it has not read, in seconds; none if it is not.
+    #[serde(default)]
+    pub held_unread_s: Option<f64>,
+    /// How often that happened.
+    #[serde(default)]
+    pub times_held_unread: u64,
+    /// Bytes that it has not read, as of the last look, where that is known.
+    #[serde(default)]
+    pub unread_bytes: Option<u64>,
     /// What its connection has taken.
     pub path: PathReport,
 }
@@ -212,6 +224,10 @@ impl From<&WatcherSnapshot> for WatcherReport {
             sent: watcher.sink.begun_by_layer.iter().sum(),
             dropped: watcher.dropped,
             waiting_keys: watcher.waiting_keys as u64,
+            held_by: watcher.held_by.map(|held| held.name().to_owned()),
+            held_unread_s: watcher.held_unread.map(|held| held.as_secs_f64()),
+            times_held_unread: watcher.sink.times_held_unread,
+            unread_bytes: watcher.sink.unread,
             path: PathReport::from(&watcher.sink),
         }
     }

@@ -27,7 +27,7 @@ use freshwire::EngineGroup;
 
 pub use error::ValueError;
 pub use limits::{MAX_JSON_DEPTH, MAX_KEY_BYTES};
-pub use member::{WatchRequest, WatcherSnapshot};
+pub use member::{HeldBy, WatchRequest, WatcherSnapshot};
 pub use request::{Change, Content};
 pub use topic::{PublisherPermit, Topic, TopicSnapshot};
 pub use watcher::Watcher;

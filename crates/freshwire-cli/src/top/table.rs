@@ -96,10 +96,12 @@ fn topic_row(topic: &TopicReport) -> [String; COLUMNS] {
 fn watcher_row(topic: &str, watcher: &WatcherReport, rates: &Rates) -> [String; COLUMNS] {
     let path = &watcher.path;
     let dropped = watcher.dropped * 100 / (watcher.sent + watcher.dropped).max(1);
-    let waiting = match watcher.waiting_keys {
-        0 => String::new(),
-        keys => format!("{keys} keys wait"),
-    };
+    let held = watcher.held_by.as_ref().map(|by| match watcher.held_unread_s {
+        Some(seconds) if by != "acknowledgements" => format!("held: {by} {seconds:.0} s"),
+        _ => format!("held: {by}"),
+    });
+    let waiting = (watcher.waiting_keys > 0).then(|| format!("{} keys wait", watcher.waiting_keys));
+    let waiting: Vec<_> = held.into_iter().chain(waiting).collect();
     [
         format!("  {}", watcher.peer),
         watcher.protocol.clone(),
@@ -112,7 +114,7 @@ fn watcher_row(topic: &str, watcher: &WatcherReport, rates: &Rates) -> [String; 
         format!("{:.0} ms", path.age_at_commit_max_ms),
         watcher.within_ms.map_or_else(String::new, |within| format!("{within:.0} ms")),
         format!("{dropped}%"),
-        waiting,
+        waiting.join(", "),
     ]
 }
 

@@ -64,6 +64,10 @@ fn look(bytes: u64) -> Look {
         sent: 60,
         dropped: 40,
         waiting_keys: 3,
+        held_by: Some("unread".to_owned()),
+        held_unread_s: Some(12.3),
+        times_held_unread: 1,
+        unread_bytes: Some(10_240),
         path: PathReport { bytes: 2_500_000, rtt_ms: 40.6, ..PathReport::default() },
     };
     let topic = TopicReport {
@@ -106,7 +110,16 @@ fn the_text_has_each_stream_and_viewer() {
     for cell in ["state (values)", "1 readers", "5000 changes", "12 keys"] {
         assert!(lines[3].contains(cell), "{cell}: {}", lines[3]);
     }
-    for cell in ["192.0.2.2:6000", "websocket", "20 s", "1.00", "41 ms", "300 ms", "40%", "3 keys wait"] {
+    for cell in [
+        "192.0.2.2:6000",
+        "websocket",
+        "20 s",
+        "1.00",
+        "41 ms",
+        "300 ms",
+        "40%",
+        "held: unread 12 s, 3 keys wait",
+    ] {
         assert!(lines[4].contains(cell), "{cell}: {}", lines[4]);
     }
     let mut unlimited = look(0);

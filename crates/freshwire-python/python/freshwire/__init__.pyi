@@ -315,6 +315,9 @@ class Stats:
     min_rtt: float
     writes: int
     unread: int | None
+    unread_by: str | None
+    held_unread: float
+    times_held_unread: int
 
 @final
 class Record:

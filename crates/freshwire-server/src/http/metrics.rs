@@ -158,7 +158,7 @@ const TOPIC_METRICS: [Metric<TopicSnapshot>; 6] = [
     ("values_watchers", "Watchers at present", None, |topic| Some(Value::Gauge(topic.watchers.len() as f64))),
 ];
 
-const WATCHER_METRICS: [Metric<WatcherSnapshot>; 5] = [
+const WATCHER_METRICS: [Metric<WatcherSnapshot>; 8] = [
     ("watcher_sent", "Values committed", None, |watcher| {
         Some(Value::Counter(watcher.sink.begun_by_layer.iter().sum()))
     }),
@@ -167,6 +167,18 @@ const WATCHER_METRICS: [Metric<WatcherSnapshot>; 5] = [
     }),
     ("watcher_waiting_keys", "Keys whose newest value found no room yet", None, |watcher| {
         Some(Value::Gauge(watcher.waiting_keys as f64))
+    }),
+    ("watcher_unread", "Bytes that its program has not read, where known", Some(Unit::Bytes), |watcher| {
+        Some(Value::Gauge(watcher.sink.unread? as f64))
+    }),
+    (
+        "watcher_held_unread",
+        "Time held back for what its program has not read",
+        Some(Unit::Seconds),
+        |watcher| Some(Value::Gauge(watcher.sink.held_unread.as_secs_f64())),
+    ),
+    ("watcher_times_held_unread", "How often it was held back for that", None, |watcher| {
+        Some(Value::Counter(watcher.sink.times_held_unread))
     }),
     (
         "watcher_age_at_commit_max",

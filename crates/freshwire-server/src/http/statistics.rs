@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hub::{Stream, ViewerSnapshot};
 use crate::report::PathReport;
-use crate::values::WatcherSnapshot;
+use crate::values::{HeldBy, WatcherSnapshot};
 
 /// What the page asks.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -62,6 +62,9 @@ struct WatchReport {
     dropped: u64,
     /// Keys whose newest value found no room yet.
     waiting_keys: usize,
+    /// Why it is held back, and for how many seconds for what it has not read.
+    held_by: Option<&'static str>,
+    held_unread_s: Option<f64>,
     path: PathReport,
 }
 
@@ -72,6 +75,8 @@ pub(super) fn watch_report(watcher: &WatcherSnapshot) -> String {
         sent: watcher.sink.begun_by_layer.iter().sum(),
         dropped: watcher.dropped,
         waiting_keys: watcher.waiting_keys,
+        held_by: watcher.held_by.map(HeldBy::name),
+        held_unread_s: watcher.held_unread.map(|held| held.as_secs_f64()),
         path: PathReport::from(&watcher.sink),
     };
     // A structure of numbers has a text.

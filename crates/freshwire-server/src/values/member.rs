@@ -3,9 +3,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use freshwire::choice::Reason;
+use freshwire::choice::{Gate, Reason};
 use freshwire::websocket::{MessageKind, Messages};
-use freshwire::{Framer, Monitor, Seal, SinkSnapshot, event_stream};
+use freshwire::{Framer, Monitor, Seal, SinkSnapshot, UnreadBy, event_stream, now};
 use tokio::sync::Notify;
 
 use super::envelope::is_bytes;
@@ -58,6 +58,8 @@ pub(super) struct Identity {
     peer: SocketAddr,
     since: Instant,
     pub(super) monitor: Monitor,
+    /// With [`WatchRequest::window`]: what it has acknowledged, and the window.
+    window: Option<(Gate, u32)>,
     /// Newest values have found no room.
     is_missing: AtomicBool,
     missing: Notify,
@@ -81,14 +83,59 @@ pub struct WatcherSnapshot {
     pub dropped: u64,
     /// Keys whose newest value found no room yet.
     pub waiting_keys: usize,
+    /// Why values are held back at present, where newer ones replace them; `None` while they leave at once.
+    pub held_by: Option<HeldBy>,
+    /// For how long it has been held back for what it has not read; `None` if it is not.
+    pub held_unread: Option<Duration>,
     /// What the engine has counted.
     pub sink: SinkSnapshot,
 }
 
+/// What holds a watcher's values back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeldBy {
+    /// It has not acknowledged what its [window](WatchRequest::window) allows.
+    Acknowledgements,
+    /// Its program has not read what its kernel has received.
+    Unread(UnreadBy),
+    /// The path was the limit within the last ten seconds.
+    Path,
+}
+
+impl HeldBy {
+    /// `acknowledgements`, `unread`, `advertised-window` or `path`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Acknowledgements => "acknowledgements",
+            Self::Unread(UnreadBy::Queue) => "unread",
+            Self::Unread(_) => "advertised-window",
+            Self::Path => "path",
+        }
+    }
+}
+
 impl Identity {
-    pub(super) fn new(id: u64, protocol: &'static str, peer: SocketAddr, monitor: Monitor) -> Self {
+    pub(super) fn new(
+        id: u64,
+        protocol: &'static str,
+        peer: SocketAddr,
+        monitor: Monitor,
+        window: Option<(Gate, u32)>,
+    ) -> Self {
         let (is_missing, missing) = (AtomicBool::new(false), Notify::new());
-        Self { id, protocol, peer, since: Instant::now(), monitor, is_missing, missing }
+        Self { id, protocol, peer, since: Instant::now(), monitor, window, is_missing, missing }
+    }
+
+    fn held_by(&self, sink: &SinkSnapshot) -> Option<HeldBy> {
+        let is_full = |(gate, window): &(Gate, u32)| gate.outstanding() >= u64::from((*window).max(1));
+        if self.window.as_ref().is_some_and(is_full) {
+            Some(HeldBy::Acknowledgements)
+        } else if sink.held_unread_since.is_some() {
+            sink.unread_by.map(HeldBy::Unread)
+        } else {
+            sink.path.is_some_and(|path| !path.at_least).then_some(HeldBy::Path)
+        }
     }
 
     /// Notes whether newest values have found no room. The topic is locked.
@@ -129,6 +176,8 @@ impl Identity {
             within,
             dropped,
             waiting_keys,
+            held_by: self.held_by(&sink),
+            held_unread: sink.held_unread_since.map(|since| now().saturating_since(since)),
             sink,
         }
     }

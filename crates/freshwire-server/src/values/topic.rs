@@ -284,8 +284,9 @@ impl Topic {
             error => ValueError::Io(error.to_string()),
         })?;
         state.watchers += 1;
-        let identity =
-            Arc::new(Identity::new(state.watchers, request.protocol, request.peer, sink.monitor()));
+        let window = gate.clone().zip(request.window);
+        let identity = Identity::new(state.watchers, request.protocol, request.peer, sink.monitor(), window);
+        let identity = Arc::new(identity);
         let mut member = Member {
             id: state.watchers,
             sink: sink.id(),

@@ -31,6 +31,19 @@ function worker(role, settings) {
 
 const ms = (value) => (value === null ? "–" : `${Math.max(0, value).toFixed(0)} ms`);
 
+const HELD_BY = {
+  acknowledgements: "until it acknowledges",
+  unread: "until it reads",
+  "advertised-window": "until it reads, by its window",
+  path: "by the path",
+};
+
+function held(stats) {
+  if (!stats?.held_by) return "no";
+  const time = stats.held_unread_s === null ? "" : `, for ${stats.held_unread_s.toFixed(0)} s`;
+  return `${HELD_BY[stats.held_by] ?? stats.held_by}${time}`;
+}
+
 function rows(list, entries) {
   list.replaceChildren(
     ...entries.flatMap(([name, value]) => {
@@ -108,6 +121,7 @@ setInterval(() => {
       ["values skipped", state.skipped],
       ["values a second", state.rate.toFixed(1)],
       ["round trip", ms(state.trip)],
+      ["held back", held(state.stats)],
     ]);
     if (!document.hidden) chart.draw(now);
   }

@@ -5,8 +5,10 @@ use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use freshwire::UnreadBy;
 use freshwire::websocket::{Event, Reader, Role};
-use freshwire_server::values::WatchRequest;
+use freshwire_server::report::WatcherReport;
+use freshwire_server::values::{HeldBy, WatchRequest};
 use serde_json::{Value, json};
 
 use super::client::{Events, Socket};
@@ -36,12 +38,24 @@ fn values_without_room_follow_when_there_is_some() {
         }
     }
     assert!(topic.snapshot().watchers.iter().all(|watcher| watcher.waiting_keys > 0), "their rings are full");
+    // And it is said why nothing goes to them.
+    wait_for("what holds them back", PATIENCE, || {
+        topic.snapshot().watchers.iter().all(|watcher| {
+            let report = WatcherReport::from(watcher);
+            report.held_by.as_deref() == Some(HeldBy::Unread(UnreadBy::Queue).name())
+                && report.held_unread_s.is_some()
+                && report.times_held_unread > 0
+        })
+    });
     let changes = topic.snapshot().changes;
     catch_up(|| socket.value());
     catch_up(|| events.next().1);
     assert_eq!(topic.snapshot().changes, changes);
     wait_for("nothing to wait any more", PATIENCE, || {
         topic.snapshot().watchers.iter().all(|watcher| watcher.waiting_keys == 0)
+    });
+    wait_for("nobody to be held back", PATIENCE, || {
+        topic.snapshot().watchers.iter().all(|watcher| watcher.held_unread.is_none())
     });
 }
 

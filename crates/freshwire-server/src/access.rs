@@ -2,18 +2,20 @@
 //!
 //! A request is granted because everybody may do it, because its address ends in a valid signed link, or because it
 //! names a user who has the right. Passwords are kept as the hashes that HTTP digest authentication (RFC 7616, and
-//! RFC 2069 as RTSP clients use it) compares; basic authentication is taken over encrypted connections only. A client
-//! that fails too often has to wait.
+//! RFC 2069 as RTSP clients use it) compares; an answer to a challenge counts once. Basic authentication is taken over
+//! encrypted connections only. A client that fails too often has to wait.
 
 mod digest;
 mod grant;
 mod link;
 mod names;
+mod nonces;
 mod password;
+mod random;
 mod rights;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -25,8 +27,9 @@ pub use names::Names;
 pub use password::Password;
 pub use rights::{Right, Rights};
 
-use digest::{Authorization, Nonces};
+use digest::Authorization;
 use link::LinkVerdict;
+use nonces::Nonces;
 use password::same;
 
 use crate::net::{Allowance, Throttle};
@@ -34,6 +37,11 @@ use crate::net::{Allowance, Throttle};
 /// Bytes as text: UTF-8, or else Latin-1, which programs wrote before.
 pub(crate) fn text(bytes: &[u8]) -> String {
     std::str::from_utf8(bytes).map_or_else(|_| bytes.iter().copied().map(char::from).collect(), str::to_owned)
+}
+
+/// Whether the value of a header `Authorization` has a password for everybody on the way to read.
+pub(crate) fn is_basic(authorization: &[u8]) -> bool {
+    authorization.trim_ascii_start().get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"basic "))
 }
 
 /// A request that needs a right.
@@ -51,10 +59,12 @@ pub struct Attempt<'a> {
     pub query: Option<&'a str>,
     /// The value of the header `Authorization`.
     pub authorization: Option<&'a str>,
+    /// The path below which a proxy shows the pages, which a client signs with the rest; empty for none.
+    pub base_path: &'a str,
     /// Whether the connection is encrypted.
     pub encrypted: bool,
-    /// The client's address.
-    pub peer: IpAddr,
+    /// The client's end of the connection.
+    pub peer: SocketAddr,
     /// By which name it calls the server, as the header `Host` has it; `None` where no browser can ask.
     pub host: Option<&'a str>,
 }
@@ -180,7 +190,8 @@ impl Access {
     }
 
     fn check_at(&self, attempt: &Attempt<'_>, now: Now) -> Verdict {
-        let Attempt { right, stream, peer, .. } = *attempt;
+        let Attempt { right, stream, .. } = *attempt;
+        let peer = attempt.peer.ip();
         let link_key = self.rules.link_key.as_ref();
         let link =
             link_key.zip(attempt.query).and_then(|(key, query)| key.check(query, right, stream, now.wall));
@@ -262,9 +273,12 @@ impl Access {
                     digest.response_for(known.unwrap_or(digest.algorithm.nobody()), attempt.method);
                 let proven = known.is_some() & same(&expected, &digest.response);
                 match found {
-                    Some(_) if !proven || !digest.is_for(attempt.uri) => Identity::Wrong,
-                    Some(_) if !self.memory.nonces.is_fresh(&digest.nonce, now.wall) => Identity::Stale,
-                    Some((name, user)) => Identity::User(name, user),
+                    Some(_) if !proven || !digest.is_for(attempt.uri, attempt.base_path) => Identity::Wrong,
+                    Some((name, user)) => {
+                        let once = digest.once(attempt.peer);
+                        let is_first = self.memory.nonces.take(&digest.nonce, once, now.wall);
+                        if is_first { Identity::User(name, user) } else { Identity::Stale }
+                    }
                     None => Identity::Wrong,
                 }
             }
@@ -293,7 +307,7 @@ impl Access {
 /// What an `Authorization` header proves.
 enum Identity<'a> {
     User(&'a str, &'a User),
-    /// The right password, for a challenge that is too old.
+    /// The right password, for a challenge that is too old, or in a header that was sent before.
     Stale,
     /// Nothing that was looked at.
     Unproven,

@@ -13,6 +13,7 @@
 //!  GET /NAME/events   the same as server-sent events                      ─┘
 //!  GET /NAME/push     WebSocket of a publisher of values
 //!  GET /NAME/watch    a page that shows the values
+//!  GET /NAME/KEY      the value of a key       GET /NAME          all values, for clients that do not ask for a page
 //!  POST /NAME/KEY     a value: the body        DELETE /NAME/KEY   deletes the key
 //!  POST /NAME         changes, one to a line
 //! ```
@@ -23,6 +24,7 @@
 mod answer;
 mod asker;
 mod connection;
+mod guard;
 mod health;
 pub mod internal;
 mod metrics;
@@ -42,7 +44,7 @@ use std::sync::Arc;
 
 pub(crate) use origin::TrustedSite;
 pub use origin::{OriginError, Origins};
-pub use site::Site;
+pub use site::{BasePath, BasePathError, Site};
 
 use crate::context::Context;
 use crate::net::Acceptor;
@@ -52,15 +54,15 @@ use shutdown::stopped;
 /// Answers the connections of one listener until the server shuts down.
 pub async fn serve(acceptor: Acceptor, context: Arc<Context>, site: Site) {
     let name = format!("http on {}", acceptor.local_addr());
-    context.tasks.keep(name, || accept(&acceptor, &context, site)).await;
+    context.tasks.keep(name, || accept(&acceptor, &context, &site)).await;
 }
 
-async fn accept(acceptor: &Acceptor, context: &Arc<Context>, site: Site) {
+async fn accept(acceptor: &Acceptor, context: &Arc<Context>, site: &Site) {
     let mut shutdown = context.shutdown.clone();
     loop {
         tokio::select! {
             conn = acceptor.accept() => {
-                context.tasks.spawn("HTTP connection", connection::run(conn, Arc::clone(context), site));
+                context.tasks.spawn("HTTP connection", connection::run(conn, Arc::clone(context), site.clone()));
             }
             _ = stopped(&mut shutdown) => return,
         }

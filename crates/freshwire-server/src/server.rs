@@ -18,6 +18,7 @@ use crate::config::{Config, TlsFiles};
 use crate::context::Context;
 use crate::http::{self, Site, internal};
 use crate::hub::Hub;
+use crate::ingest::Source;
 use crate::net::Acceptor;
 use crate::rtsp;
 use crate::tasks::text_of;
@@ -81,7 +82,11 @@ impl Server {
         let port = |address: &Option<tokio::net::TcpListener>| {
             address.as_ref().and_then(|listener| listener.local_addr().ok()).map(|address| address.port())
         };
-        let site = Site { rtsp_port: port(&listeners.rtsp), rtsps_port: port(&listeners.rtsps) };
+        let site = Site {
+            rtsp_port: port(&listeners.rtsp),
+            rtsps_port: port(&listeners.rtsps),
+            base_path: self.config.base_path.clone(),
+        };
         let tls = |protocols: &[&str]| self.certificate.as_ref().map(|c| c.acceptor(protocols));
         let admission = &self.context.admission;
         let accept = |listener, tls| {
@@ -94,7 +99,7 @@ impl Server {
         }
         for (listener, tls) in [(listeners.http, None), (listeners.https, tls(&["http/1.1"]))] {
             let Some(listener) = listener else { continue };
-            self.services.spawn(http::serve(accept(listener, tls)?, Arc::clone(&self.context), site));
+            self.services.spawn(http::serve(accept(listener, tls)?, Arc::clone(&self.context), site.clone()));
         }
         self.services.spawn(end_unused_streams(Arc::clone(&self.context)));
         if let Some(listener) = listeners.internal {
@@ -109,10 +114,31 @@ impl Server {
         &self.addresses
     }
 
-    /// What a person can type to see each stream: a command or an address of a page.
+    /// What a person can type to see each stream that has a source: a command or an address of a page.
     pub fn invitations(&self) -> Vec<String> {
-        let names = self.config.streams.keys();
-        names.flat_map(|name| self.addresses.iter().filter_map(|address| address.invitation(name))).collect()
+        let base_path = self.config.base_path.as_str();
+        let fetched = self.config.streams.iter().filter(|(_, stream)| stream.source != Source::Publish);
+        fetched
+            .flat_map(|(name, _)| {
+                self.addresses.iter().filter_map(|address| address.invitation(name, base_path))
+            })
+            .collect()
+    }
+
+    /// For each stream that waits for a publisher, its name and what a person can type to publish and to see values and pictures.
+    pub fn calls(&self) -> Vec<(&str, Vec<String>)> {
+        let base_path = self.config.base_path.as_str();
+        let user = !self.config.access.users.is_empty();
+        let awaited = self.config.streams.iter().filter(|(_, stream)| stream.source == Source::Publish);
+        let calls = |name: &str| {
+            // Addresses of pages first: most such streams have values.
+            let (http, others): (Vec<&Address>, Vec<&Address>) =
+                self.addresses.iter().partition(|address| address.protocol.starts_with("http"));
+            let calls =
+                http.into_iter().chain(others).flat_map(|address| address.calls(name, base_path, user));
+            calls.collect::<Vec<_>>()
+        };
+        awaited.map(|(name, _)| (name.as_str(), calls(name))).collect()
     }
 
     /// What its connections share.
@@ -130,6 +156,7 @@ impl Server {
         let fixed = self.config.fixed_differences(&newer);
         // What goes on listening where it did decides what has to be protected.
         (newer.rtsp, newer.http, newer.internal) = (self.config.rtsp, self.config.http, self.config.internal);
+        newer.base_path = self.config.base_path.clone();
         newer.hub = self.config.hub.clone();
         newer.check()?;
         let renewed = load(newer.tls.as_ref())?;

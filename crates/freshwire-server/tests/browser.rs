@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
 mod browser_driver;
+mod browser_sites;
 mod http_rig;
 
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use browser_driver::{Browser, Chromium, Firefox};
+use browser_sites::*;
 use freshwire_link::{Config, Schedule, Step};
 use freshwire_netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_server::access::Access;
@@ -35,11 +37,29 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let tests: [(_, _, fn(&Namespaces)); 6] = [
+    let tests: [(_, _, fn(&Namespaces)); 12] = [
         ("chromium", "a_fast_path_plays_at_once_in_chromium", a_fast_path_plays_at_once_in_chromium),
         ("chromium", "a_slow_path_stays_live_in_chromium", a_slow_path_stays_live_in_chromium),
         ("chromium", "the_picture_goes_on_in_another_size", the_picture_goes_on_in_another_size),
         ("chromium", "a_slow_reader_skips_values", a_slow_reader_skips_values),
+        (
+            "chromium",
+            "a_trusted_page_reads_and_frames_in_chromium",
+            a_trusted_page_reads_and_frames_in_chromium,
+        ),
+        ("chromium", "pages_work_below_a_path_in_chromium", pages_work_below_a_path_in_chromium),
+        ("chromium", "the_page_of_values_fits_a_phone", the_page_of_values_fits_a_phone),
+        (
+            "chromium",
+            "a_managed_source_gets_nothing_while_it_takes_nothing",
+            a_managed_source_gets_nothing_while_it_takes_nothing,
+        ),
+        (
+            "firefox-esr",
+            "a_trusted_page_reads_and_frames_in_firefox",
+            a_trusted_page_reads_and_frames_in_firefox,
+        ),
+        ("firefox-esr", "pages_work_below_a_path_in_firefox", pages_work_below_a_path_in_firefox),
         ("firefox-esr", "a_fast_path_plays_at_once_in_firefox", a_fast_path_plays_at_once_in_firefox),
         ("firefox-esr", "a_slow_path_stays_live_in_firefox", a_slow_path_stays_live_in_firefox),
     ];

@@ -202,14 +202,21 @@ fn welcome(server: &Server) {
     for address in server.addresses() {
         say(&format!("{:8} {}", address.protocol, address.address));
     }
-    let invitations = server.invitations();
-    if invitations.is_empty() {
+    let (invitations, calls) = (server.invitations(), server.calls());
+    for (name, lines) in &calls {
+        say(&format!("{name} waits for a publisher:"));
+        for line in lines {
+            say(&format!("  {line}"));
+        }
+    }
+    if invitations.is_empty() && calls.is_empty() {
         say(
             "no stream yet: publish one, such as with ffmpeg ... -f rtsp -rtsp_transport tcp rtsp://127.0.0.1:8554/live",
         );
-        return;
     }
-    say("watch with:");
+    if !invitations.is_empty() {
+        say("watch with:");
+    }
     for invitation in invitations {
         say(&format!("  {invitation}"));
     }

@@ -1,16 +1,14 @@
+use std::net::SocketAddr;
+
 use data_encoding::{BASE64, HEXLOWER};
-use hmac::{Hmac, KeyInit as _, Mac as _};
 use md5::Md5;
 use sha2::{Digest as _, Sha256};
 
+use super::nonces::Once;
+use super::random::random;
+
 /// The realm of all challenges. Stored password hashes contain it.
 pub const REALM: &str = "freshwire";
-
-/// An older nonce has to be asked for anew; the client does so without bothering anybody.
-const NONCE_LIFE: u64 = 600;
-
-/// Clocks of one machine go back a little when they are set.
-const NONCE_FUTURE: u64 = 60;
 
 /// More parameters than any client sends.
 const MAX_PARAMETERS: usize = 32;
@@ -29,6 +27,14 @@ pub(super) enum Authorization {
     Basic { username: String, password: String },
 }
 
+/// The count of a client's requests with a nonce, as it was written and as a number, and the client's own nonce.
+#[derive(Debug, PartialEq, Eq)]
+struct Client {
+    written: String,
+    count: u32,
+    nonce: String,
+}
+
 /// The parameters of digest authentication.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Digest {
@@ -38,12 +44,7 @@ pub(super) struct Digest {
     pub(super) response: String,
     pub(super) algorithm: Algorithm,
     /// The count and the nonce of the client; `None` as in RFC 2069.
-    client: Option<(String, String)>,
-}
-
-/// Makes and checks nonces. None is kept: each carries the time at which it was made, authenticated.
-pub(super) struct Nonces {
-    secret: [u8; 32],
+    client: Option<Client>,
 }
 
 impl Algorithm {
@@ -106,7 +107,11 @@ pub(super) fn parse(header: &str) -> Option<Authorization> {
     };
     let client = match value("qop") {
         None => None,
-        Some(qop) if qop.eq_ignore_ascii_case("auth") => Some((value("nc")?, value("cnonce")?)),
+        Some(qop) if qop.eq_ignore_ascii_case("auth") => {
+            let written = value("nc")?;
+            let count = u32::from_str_radix(&written, 16).ok()?;
+            Some(Client { written, count, nonce: value("cnonce")? })
+        }
         Some(_) => return None,
     };
     if value("realm")? != REALM {
@@ -150,7 +155,7 @@ pub fn answer(challenge: &str, user: &str, password: &str, method: &str, uri: &s
         uri: uri.to_owned(),
         response: String::new(),
         algorithm: Algorithm::Sha256,
-        client: Some((count.to_owned(), own.clone())),
+        client: Some(Client { written: count.to_owned(), count: 1, nonce: own.clone() }),
     };
     let response = digest.response_for(&digest.algorithm.hash(&[user, REALM, password]), method);
     let nonce = digest.nonce;
@@ -158,12 +163,6 @@ pub fn answer(challenge: &str, user: &str, password: &str, method: &str, uri: &s
         "Digest username=\"{user}\", realm=\"{REALM}\", nonce=\"{nonce}\", uri=\"{uri}\", algorithm=SHA-256, \
          qop=auth, nc={count}, cnonce=\"{own}\", response=\"{response}\""
     ))
-}
-
-fn random() -> [u8; 32] {
-    let mut bytes = [0; 32];
-    crate::tls::provider().secure_random.fill(&mut bytes).expect("the system gives random bytes");
-    bytes
 }
 
 /// `name=token, name="quoted \"string\""`, as RFC 9110, section 11.2; empty elements are allowed.
@@ -216,17 +215,24 @@ impl Digest {
     pub(super) fn response_for(&self, password: &str, method: &str) -> String {
         let request = self.algorithm.hash(&[method, &self.uri]);
         match &self.client {
-            Some((count, nonce)) => {
-                self.algorithm.hash(&[password, &self.nonce, count, nonce, "auth", &request])
+            Some(Client { written, nonce, .. }) => {
+                self.algorithm.hash(&[password, &self.nonce, written, nonce, "auth", &request])
             }
             None => self.algorithm.hash(&[password, &self.nonce, &request]),
         }
     }
 
-    /// Whether it was made for this request's address. RTSP clients name the address of the whole presentation in a
+    /// What sets this answer apart from others to the same challenge.
+    pub(super) fn once(&self, peer: SocketAddr) -> Once {
+        self.client.as_ref().map_or(Once::Connection(peer), |client| Once::Count(client.count))
+    }
+
+    /// Whether it was made for this request's address, as the client sees it below `base_path`. RTSP clients name the address of the whole presentation in a
     /// request for one of its tracks, or the other way round, and drop the query or not.
-    pub(super) fn is_for(&self, uri: &str) -> bool {
+    pub(super) fn is_for(&self, uri: &str, base_path: &str) -> bool {
         let (signed, requested) = (path(&self.uri), path(uri));
+        let inner = signed.strip_prefix(base_path).filter(|inner| inner.is_empty() || inner.starts_with('/'));
+        let signed = inner.unwrap_or(signed);
         let below = |outer: &str, inner: &str| {
             !outer.is_empty() && inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'))
         };
@@ -239,41 +245,6 @@ fn path(uri: &str) -> &str {
     let after_scheme = uri.split_once("://").map(|(_, rest)| rest.find('/').map_or("", |at| &rest[at..]));
     let path = after_scheme.unwrap_or(uri);
     path.split('?').next().unwrap_or(path).trim_end_matches('/')
-}
-
-impl Nonces {
-    /// With a secret of this process.
-    pub(super) fn new() -> Self {
-        Self { secret: random() }
-    }
-
-    /// A nonce of this second.
-    pub(super) fn make(&self, now: u64) -> String {
-        let mac = self.mac(now).finalize().into_bytes();
-        format!("{now:016x}{}", HEXLOWER.encode(&mac[..16]))
-    }
-
-    /// Whether the nonce was made here, and not too long ago.
-    pub(super) fn is_fresh(&self, nonce: &str, now: u64) -> bool {
-        let Some((made, mac)) = nonce.split_at_checked(16) else { return false };
-        let (Ok(made), Ok(mac)) = (u64::from_str_radix(made, 16), HEXLOWER.decode(mac.as_bytes())) else {
-            return false;
-        };
-        let in_time = made <= now.saturating_add(NONCE_FUTURE) && now <= made.saturating_add(NONCE_LIFE);
-        mac.len() == 16 && self.mac(made).verify_truncated_left(&mac).is_ok() && in_time
-    }
-
-    fn mac(&self, made: u64) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.secret).expect("a key may have any length");
-        mac.update(&made.to_be_bytes());
-        mac
-    }
-}
-
-impl std::fmt::Debug for Nonces {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Nonces(hidden)")
-    }
 }
 
 #[cfg(test)]

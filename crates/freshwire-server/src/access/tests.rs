@@ -34,7 +34,8 @@ fn attempt<'a>(right: Right, stream: &'a str, authorization: Option<&'a str>) ->
         query: None,
         authorization,
         encrypted: false,
-        peer: IpAddr::from([192, 0, 2, 1]),
+        base_path: "",
+        peer: SocketAddr::from(([192, 0, 2, 1], 4000)),
         host: None,
     }
 }
@@ -76,7 +77,7 @@ fn a_client_answers_the_first_challenge() {
     let Some(Authorization::Digest(given)) = digest::parse(&header) else { panic!("{header}") };
     let stored = Password::from_plain("anna", "sesame");
     let expected = given.response_for(stored.sha256.as_deref().unwrap(), "GET");
-    assert_eq!((given.response.as_str(), given.is_for(uri)), (expected.as_str(), true));
+    assert_eq!((given.response.as_str(), given.is_for(uri, "")), (expected.as_str(), true));
     assert_eq!(digest::answer(&challenges[1], "anna", "sesame", "GET", uri), None);
     assert_eq!(digest::answer(&challenges[0], "an\"na", "sesame", "GET", uri), None);
 }
@@ -180,10 +181,42 @@ fn who_fails_too_often_waits_even_with_the_right_password() {
     let again = attempt(Right::View, "live", Some(&right));
     assert_eq!(access.check_at(&again, now), Verdict::Denied(THROTTLED));
     assert_eq!(access.with_rules(rules()).check_at(&again, now), Verdict::Denied(THROTTLED));
-    let other = Attempt { peer: IpAddr::from([192, 0, 2, 2]), ..again };
+    let other = Attempt { peer: SocketAddr::from(([192, 0, 2, 2], 4000)), ..again };
     assert_eq!(granted(access.check_at(&other, now)), to("anna"));
     let later = Now { monotonic: now.monotonic + MINUTE, ..now };
-    assert_eq!(granted(access.check_at(&again, later)), to("anna"));
+    let anew = answer(&access, 0, "anna", "sesame", now);
+    assert_eq!(granted(access.check_at(&attempt(Right::View, "live", Some(&anew)), later)), to("anna"));
+}
+
+/// Somebody on the way can read an answer and send it again, with another body or from another connection.
+#[test]
+fn an_answer_counts_once() {
+    let (access, now) = (Access::new(rules()), now());
+    let is_stale = |attempt: &Attempt<'_>| match access.check_at(attempt, now) {
+        Verdict::Challenge(challenges) => challenges[0].ends_with("stale=true"),
+        _ => false,
+    };
+    let header = answer(&access, 0, "anna", "sesame", now);
+    let again = attempt(Right::View, "live", Some(&header));
+    assert_eq!(granted(access.check_at(&again, now)), to("anna"));
+    let elsewhere = Attempt { peer: SocketAddr::from(([192, 0, 2, 9], 1)), ..again };
+    // No wrong password, however often.
+    assert!((0..20).all(|_| is_stale(&again) && is_stale(&elsewhere)));
+    let reloaded = access.with_rules(rules());
+    assert!(matches!(reloaded.check_at(&again, now), Verdict::Challenge(_)), "a reload forgets none");
+    // Without a count (RFC 2069), as GStreamer and VLC answer over RTSP: one connection may say it again, no other one.
+    let Verdict::Challenge(challenges) = access.check_at(&attempt(Right::View, "live", None), now) else {
+        panic!("no challenge")
+    };
+    let nonce = challenges[1].split('"').nth(3).unwrap();
+    let md5 = |parts: &[&str]| Algorithm::Md5.hash(parts);
+    let response = md5(&[&md5(&["anna", REALM, "sesame"]), nonce, &md5(&["DESCRIBE", "rtsp://host/live"])]);
+    let header = format!(
+        "Digest username=\"anna\", realm=\"{REALM}\", nonce=\"{nonce}\", uri=\"rtsp://host/live\", response=\"{response}\""
+    );
+    let plain = attempt(Right::View, "live", Some(&header));
+    assert!((0..3).all(|_| granted(access.check_at(&plain, now)) == to("anna")));
+    assert!(is_stale(&Attempt { peer: SocketAddr::from(([192, 0, 2, 1], 4001)), ..plain }));
 }
 
 #[test]
@@ -204,7 +237,7 @@ fn without_users_nobody_is_asked_for_a_password() {
     let outside = attempt(Right::View, "live", None);
     assert_eq!(closed.check(&outside), Verdict::Denied("viewing is not open to this address"));
     for peer in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
-        let local = Attempt { peer: peer.parse().unwrap(), ..outside };
+        let local = Attempt { peer: SocketAddr::new(peer.parse().unwrap(), 4000), ..outside };
         assert_eq!(granted(closed.check(&local)), Some(None));
     }
     assert_eq!(granted(Access::open().check(&outside)), Some(None));
@@ -244,7 +277,8 @@ fn a_page_that_was_led_here_by_its_own_name_has_no_right() {
     let access =
         Access::new(Rules { local: Rights::all(), hosts: vec!["studio.lan".to_owned()], ..Rules::default() });
     let called = |host| {
-        let attempt = Attempt { peer: IpAddr::from([127, 0, 0, 1]), ..attempt(Right::View, "live", None) };
+        let attempt =
+            Attempt { peer: SocketAddr::from(([127, 0, 0, 1], 4000)), ..attempt(Right::View, "live", None) };
         access.check(&Attempt { host, ..attempt })
     };
     let own = [
@@ -342,8 +376,11 @@ fn a_local_grant_lasts_as_long_as_the_servers_name() {
         ..Rules::default()
     };
     let access = Access::new(local(&["studio.lan"]));
-    let here =
-        |host| Attempt { peer: IpAddr::from([127, 0, 0, 1]), host, ..attempt(Right::View, "live", None) };
+    let here = |host| Attempt {
+        peer: SocketAddr::from(([127, 0, 0, 1], 4000)),
+        host,
+        ..attempt(Right::View, "live", None)
+    };
     for (host, without) in [(Some("studio.lan:8080"), false), (Some("localhost:8080"), true), (None, true)] {
         let Verdict::Granted(grant) = access.check(&here(host)) else { panic!("{host:?}") };
         assert!(access.upholds(&grant), "{host:?}");

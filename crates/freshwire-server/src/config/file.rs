@@ -15,6 +15,7 @@ use super::settings::{Config, Listen, RenditionConfig, StreamConfig, TlsFiles};
 use super::source::{check_stream_name, parse_source, relative_to};
 use super::values::{Quantity, link_key, parse_count, parse_listen, secret_from_file, set};
 use crate::access::{Names, Password, Rights, Rules, User};
+use crate::http::BasePath;
 use crate::hub::{HubConfig, MAIN, check_rendition_name};
 use crate::ingest::ladder::{Rung, RungError};
 use crate::ingest::{Encoder, Source};
@@ -57,6 +58,7 @@ struct HttpSection {
     listen: Text,
     tls_listen: Text,
     trusted_origins: List,
+    base_path: Text,
     internal: Text,
     hosts: Vec<String>,
 }
@@ -180,6 +182,10 @@ fn apply(file: File, folder: &Path) -> Result<Config, Fault> {
     for origin in file.http.trusted_origins.iter().flatten() {
         let trusted = config.trusted_origins.trust(origin.get_ref());
         trusted.map_err(|error| Fault::new(origin.span(), format!("trusted_origins: {error}")))?;
+    }
+    if let Some(path) = &file.http.base_path {
+        let parsed = BasePath::parse(path.get_ref());
+        config.base_path = parsed.map_err(|error| Fault::new(path.span(), format!("base_path: {error}")))?;
     }
     if let Some(internal) = address("http.internal", &file.http.internal)? {
         config.internal = internal;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::error::ConfigError;
 use super::limits::Limits;
 use crate::access::{Rights, Rules};
-use crate::http::Origins;
+use crate::http::{BasePath, Origins};
 use crate::hub::HubConfig;
 use crate::ingest::ladder::Rung;
 use crate::ingest::{Encoder, Source};
@@ -22,6 +22,8 @@ pub struct Config {
     pub http: Listen,
     /// Other sites whose pages may play, such as a proxy that does not say which address the browser asked for.
     pub trusted_origins: Origins,
+    /// The path below which a proxy shows the pages. Default: none.
+    pub base_path: BasePath,
     /// Where `/metrics`, `/health` and `/api/streams` are served, without any password. Default 127.0.0.1:9464.
     pub internal: Option<SocketAddr>,
     /// The certificate; without one nothing is encrypted.
@@ -99,6 +101,7 @@ impl Default for Config {
             multicast: None,
             http: listen(HTTP_PORTS),
             trusted_origins: Origins::default(),
+            base_path: BasePath::default(),
             internal: Some(loopback(INTERNAL_PORT)),
             tls: None,
             nice: None,
@@ -155,7 +158,12 @@ impl Config {
         let hub = |config: &Self| format!("{:?}", config.hub);
         [
             (self.rtsp != newer.rtsp || self.multicast != newer.multicast, "rtsp"),
-            (self.http != newer.http || self.internal != newer.internal, "http"),
+            (
+                self.http != newer.http
+                    || self.internal != newer.internal
+                    || self.base_path != newer.base_path,
+                "http",
+            ),
             (self.tls.is_some() != newer.tls.is_some(), "tls"),
             (self.nice != newer.nice, "process"),
             (hub(self) != hub(newer), "hub"),

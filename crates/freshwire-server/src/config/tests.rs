@@ -200,8 +200,9 @@ fn who_may_do_what_follows_from_the_credentials() {
             uri: "/live",
             query: None,
             authorization: None,
+            base_path: "",
             encrypted: false,
-            peer: peer.parse().unwrap(),
+            peer: SocketAddr::new(peer.parse().unwrap(), 4000),
             host: None,
         };
         matches!(access.check(&attempt), Verdict::Granted(grant) if grant.user().is_none())
@@ -239,6 +240,15 @@ fn a_renditions_name_is_no_streams_name() {
     assert!(error.contains(says), "{error}");
     let error = parse_named_source("door~low=publish").unwrap_err().to_string();
     assert!(error.contains(says), "{error}");
+}
+
+#[test]
+fn a_base_path_is_a_path() {
+    let of = |path: &str| parse(&format!("[http]\nbase_path = \"{path}\""));
+    assert_eq!(of("cam/").unwrap().base_path.as_str(), "/cam");
+    let error = of("/a b").unwrap_err().to_string();
+    assert!(error.contains("base_path: \"/a b\" is no path of a page; write letters"), "{error}");
+    assert_eq!(Config::default().fixed_differences(&of("/cam").unwrap()), ["http"]);
 }
 
 #[test]

@@ -3,8 +3,9 @@ use std::time::Duration;
 use hyper::{Method, Request, StatusCode, header};
 
 use super::asker::{Asker, text_of};
+use super::guard::{self, Guard};
 use super::page;
-use super::permission::check;
+use super::permission::{challenge, check, demand};
 use super::reply::{self, Reply};
 use super::route::{Container, Exchange, Route};
 use super::socket;
@@ -35,11 +36,19 @@ impl From<Reply> for Outcome {
 }
 
 /// Decides about a request.
-pub(super) async fn answer<B>(context: &Context, asker: &Asker, request: &Request<B>) -> Outcome
+pub(super) async fn answer<B>(
+    context: &Context,
+    asker: &Asker,
+    guard: &Guard,
+    request: &Request<B>,
+) -> Outcome
 where
     B: hyper::body::Body,
 {
     context.counters.http_requests.add_one();
+    if let Some(reply) = guard::preflight(request, &context.origins()) {
+        return reply.into();
+    }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return reply::method_not_allowed().into();
     }
@@ -48,6 +57,12 @@ where
     }
     let not_found = || reply::text(StatusCode::NOT_FOUND, "there is no such page or stream").into();
     let Some(route) = Route::of(request.uri()) else { return not_found() };
+    if let Some(wanted) = values::Wanted::of(context, request, &route) {
+        return match demand(context, asker, request, Right::View, wanted.stream()) {
+            Ok(_) => wanted.reply(request).into(),
+            Err(refusal) => Outcome::Reply(refusal),
+        };
+    }
     let Some(address) = route.stream() else {
         return match &route {
             Route::Asset(name) => page::asset(name).map_or_else(not_found, Outcome::from),
@@ -60,50 +75,62 @@ where
         Route::Values(_, Exchange::Push) => Right::Publish,
         _ => Right::View,
     };
-    let grant = match check(context, asker, request, right, name) {
-        Verdict::Granted(grant) => grant,
-        Verdict::Challenge(challenges) => return reply::challenge(&challenges).into(),
-        Verdict::Denied(why) => return reply::text(StatusCode::FORBIDDEN, why).into(),
+    let grant = match demand(context, asker, request, right, name) {
+        Ok(grant) => grant,
+        Err(refusal) => return Outcome::Reply(refusal),
     };
     if let Route::Values(_, exchange) = route {
         if rendition.is_some() {
             return not_found();
         }
-        return match values::exchange(context, asker, request, grant, exchange) {
+        return match values::exchange(context, asker, guard, request, grant, exchange) {
             Ok(order) => Outcome::Exchange(Box::new(order)),
             Err(reply) => Outcome::Reply(reply),
         };
     }
     let Some(stream) = context.hub.find(name) else { return not_found() };
-    let latency = match ViewRequest::latency_asked(request.uri().query()) {
-        Ok(latency) => latency,
-        Err(error) => return reply::text(StatusCode::BAD_REQUEST, &error.to_string()).into(),
+    let (latency, renditions) = match asked(rendition, request.uri().query()) {
+        Ok(asked) => asked,
+        Err(refusal) => return Outcome::Reply(refusal),
     };
-    let renditions = match ViewRequest::renditions_of(rendition, request.uri().query()) {
-        Ok(renditions) => renditions.unwrap_or(RenditionsAsked::All),
-        Err(error) => return reply::text(StatusCode::BAD_REQUEST, &error.to_string()).into(),
-    };
-    let mut site = None;
+    let site = context.origins().trusted(request.headers());
     if let Err(error) = stream.check_renditions(&renditions) {
         return reply::text(StatusCode::NOT_FOUND, &error.to_string()).into();
     }
     let (carriage, head) = match route {
         Route::Socket(_) => match socket::accept(request, &context.origins()) {
-            Ok(head) => {
-                site = context.origins().trusted(request.headers());
-                (Carriage::socket(&stream), head)
-            }
+            Ok(head) => (Carriage::socket(&stream), head),
             Err(refusal) => return (*refusal).into(),
         },
         Route::Body(_, container) => match body(container, &stream).await {
             Ok(body) if request.method() == Method::HEAD => return head_of(&body).into(),
-            Ok(body) => (body.carriage, reply::endless_head(&body.content_type)),
+            Ok(body) => (body.carriage, guard.endless_head(&body.content_type)),
             Err(refusal) => return (*refusal).into(),
         },
-        _ => return page::player(address).into(),
+        _ => return page::player(address, request.uri()).into(),
     };
     let lease = Lease::new(grant, site, stream.removed(), context);
-    Outcome::Order(Box::new(Order { stream, carriage, head, peer: asker.peer, lease, latency, renditions }))
+    Outcome::Order(Box::new(Order {
+        stream,
+        carriage,
+        head,
+        guard: guard.clone(),
+        peer: asker.peer,
+        lease,
+        latency,
+        renditions,
+    }))
+}
+
+/// The bound on the age of pictures and the renditions that a viewer asks for.
+fn asked(
+    rendition: Option<&str>,
+    query: Option<&str>,
+) -> Result<(Option<Duration>, RenditionsAsked), Box<Reply>> {
+    let refuse = |why: String| Box::new(reply::text(StatusCode::BAD_REQUEST, &why));
+    let latency = ViewRequest::latency_asked(query).map_err(|error| refuse(error.to_string()))?;
+    let renditions = ViewRequest::renditions_of(rendition, query).map_err(|error| refuse(error.to_string()))?;
+    Ok((latency, renditions.unwrap_or(RenditionsAsked::All)))
 }
 
 /// The stream in this form, once it is known what it consists of.
@@ -139,7 +166,7 @@ fn index<B>(context: &Context, asker: &Asker, request: &Request<B>) -> Reply {
         }
     }
     match challenges {
-        Some(challenges) if shown.is_empty() => reply::challenge(&challenges),
+        Some(challenges) if shown.is_empty() => challenge(asker, request, &challenges),
         _ => {
             let keys = |name: &str| context.topics.find(name).map(|topic| topic.snapshot().keys);
             page::index(&shown, keys, &host(request), asker, request.uri().query())

@@ -7,7 +7,7 @@ use hyper::{HeaderMap, header};
 use super::site::Site;
 
 /// Who asks, and where.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Asker {
     /// The client's address.
     pub(super) peer: SocketAddr,

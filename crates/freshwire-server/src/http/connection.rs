@@ -14,7 +14,8 @@ use tokio::sync::mpsc;
 
 use super::answer::{Outcome, answer};
 use super::asker::Asker;
-use super::reply::Reply;
+use super::guard::Guard;
+use super::reply::{self, Reply};
 use super::shutdown::stopped;
 use super::site::Site;
 use super::takeover;
@@ -55,18 +56,25 @@ async fn speak(conn: Conn, context: Arc<Context>, asker: Asker) -> Option<(Conn,
     let mut shutdown = context.shutdown.clone();
     let counters = Arc::clone(&context);
     let peer = asker.peer;
-    let service = service_fn(|request: Request<Incoming>| {
-        let (context, orders) = (Arc::clone(&context), orders.clone());
+    let service = service_fn(|mut request: Request<Incoming>| {
+        let (context, orders, asker) = (Arc::clone(&context), orders.clone(), asker.clone());
         // Boxed, because the connection can only be taken from a future that can be moved.
         let reply: Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>> = Box::pin(async move {
-            let (method, uri) = (request.method().clone(), request.uri().clone());
-            let outcome = if values::is_change(&method) {
-                values::change(&context, &asker, request).await.into()
+            let (method, uri) = (request.method().clone(), asker.site.base_path.strip(request.uri()));
+            let guard = Guard::of(request.headers(), &context.origins());
+            let outcome = if asker.site.base_path.lacks_slash(&uri) {
+                reply::with_slash(&uri).into()
             } else {
-                answer(&context, &asker, &request).await
+                *request.uri_mut() = uri.clone();
+                if values::is_change(&method) {
+                    values::change(&context, &asker, request).await.into()
+                } else {
+                    answer(&context, &asker, &guard, &request).await
+                }
             };
             let taken = match outcome {
-                Outcome::Reply(reply) => {
+                Outcome::Reply(mut reply) => {
+                    guard.apply(&mut reply);
                     log_refusal(peer, &method, &uri, &reply);
                     return Ok(*reply);
                 }

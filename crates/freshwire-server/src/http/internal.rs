@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::asker::text_of;
+use super::guard::{self, Guard};
 use super::health::Deliveries;
 use super::metrics;
 use super::reply::{self, Reply};
@@ -97,7 +98,7 @@ impl Inquiry {
         let limits = self.context.limits();
         let service =
             service_fn(
-                |request: Request<Incoming>| async move { Ok::<_, Infallible>(self.answer(&request)) },
+                |request: Request<Incoming>| async move { Ok::<_, Infallible>(self.guarded(&request)) },
             );
         let socket = Patience::new(socket, limits.answer_timeout);
         let connection = http1::Builder::new()
@@ -109,6 +110,13 @@ impl Inquiry {
             Ok(Ok(())) | Err(_) => {}
             Ok(Err(error)) => tracing::debug!(%error, "an inquiry did not end well"),
         }
+    }
+
+    fn guarded<B>(&self, request: &Request<B>) -> Reply {
+        let origins = self.context.origins();
+        let mut reply = guard::preflight(request, &origins).unwrap_or_else(|| self.answer(request));
+        Guard::of(request.headers(), &origins).apply(&mut reply);
+        reply
     }
 
     fn answer<B>(&self, request: &Request<B>) -> Reply {

@@ -1,6 +1,7 @@
 //! Whose pages may play (RFC 6454): those that come from this server, as the browser sees it, and those that are trusted.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use hyper::{HeaderMap, header};
 
@@ -38,6 +39,13 @@ impl Origin {
     }
 }
 
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scheme, host, port } = self;
+        if is_usual(self) { write!(f, "{scheme}://{host}") } else { write!(f, "{scheme}://{host}:{port}") }
+    }
+}
+
 impl Origins {
     /// Trusts the pages of another site, such as `https://www.example.com`.
     ///
@@ -64,6 +72,24 @@ impl Origins {
     /// Whether this site is trusted.
     pub(crate) fn trust_still(&self, site: &TrustedSite) -> bool {
         self.0.contains(&site.0)
+    }
+
+    /// The origin of the page that asks, if it is one of these sites.
+    pub(super) fn trusted_origin<'a>(&self, headers: &'a HeaderMap) -> Option<&'a header::HeaderValue> {
+        let value = headers.get(header::ORIGIN)?;
+        let origin = value.to_str().ok().and_then(Origin::parse)?;
+        self.0.contains(&origin).then_some(value)
+    }
+
+    /// Returns `true` without such sites.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// These sites, as a list of sources in a content security policy.
+    pub(super) fn sources(&self) -> String {
+        let sources: Vec<_> = self.0.iter().map(Origin::to_string).collect();
+        sources.join(" ")
     }
 
     /// Whether the page that asks may play. Programs that are no browsers say no origin.
@@ -110,8 +136,9 @@ fn host_and_port(authority: &str) -> Option<(String, Option<u16>)> {
         }
         None => (authority, None),
     };
-    let is_host =
-        !host.is_empty() && !host.contains(['/', '@', '?', '#']) && !host.contains(char::is_whitespace);
+    let is_host = !host.is_empty()
+        && !host.contains(['/', '@', '?', '#', '*', ';', ',', '\'', '"'])
+        && !host.contains(char::is_whitespace);
     is_host.then(|| (host.to_ascii_lowercase(), port))
 }
 
@@ -169,7 +196,9 @@ mod tests {
         let from = |origin| allowed(&[("origin", origin), ("host", "127.0.0.1:8080")]);
         assert!(from("https://portal.example") && from("https://portal.example:443"));
         assert!(!from("http://portal.example") && !from("https://portal.example:444"));
-        for wrong in ["portal.example", "https://", "https://a/b", "https://a:b", "*", ""] {
+        for wrong in
+            ["portal.example", "https://", "https://a/b", "https://a:b", "*", "https://*", "https://a;b", ""]
+        {
             assert!(Origins::default().trust(wrong).is_err(), "{wrong}");
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Write as _};
 use std::sync::Arc;
 
-use hyper::StatusCode;
+use hyper::{StatusCode, Uri};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::asker::Asker;
@@ -53,20 +53,31 @@ pub(super) fn asset(name: &str) -> Option<Reply> {
 }
 
 /// The player of a stream.
-pub(super) fn player(name: &str) -> Reply {
+pub(super) fn player(name: &str, uri: &Uri) -> Reply {
+    of_stream(PLAYER, name, uri)
+}
+
+/// The page that shows the values of a stream.
+pub(super) fn watch(name: &str, uri: &Uri) -> Reply {
+    of_stream(WATCH, name, uri)
+}
+
+fn of_stream(page: &str, name: &str, uri: &Uri) -> Reply {
     let path = utf8_percent_encode(name, IN_PATH);
-    let page = PLAYER
+    let page = page
+        .replace("{{root}}", &root(uri))
         .replace("{{path}}", &Escaped(path).to_string())
         .replace("{{name}}", &Escaped(name).to_string());
     reply::of(StatusCode::OK, HTML, page)
 }
 
-/// The page that shows the values of a stream.
-pub(super) fn watch(name: &str) -> Reply {
-    let path = utf8_percent_encode(name, IN_PATH);
-    let page =
-        WATCH.replace("{{path}}", &Escaped(path).to_string()).replace("{{name}}", &Escaped(name).to_string());
-    reply::of(StatusCode::OK, HTML, page)
+/// Where the list of streams is, as seen from the page at this address. Pages refer to everything from there, because a proxy may
+/// show them below a path that the server does not know.
+fn root(uri: &Uri) -> String {
+    match uri.path().matches('/').count() {
+        0 | 1 => "./".to_owned(),
+        depth => "../".repeat(depth - 1),
+    }
 }
 
 /// The list of streams, with the addresses under which others play them. A signed link's query stays in them. `keys` says how
@@ -89,7 +100,7 @@ pub(super) fn index(
             "<p class=\"empty\">No stream yet. Publish one, or start the server with a source.</p>",
         );
     }
-    reply::of(StatusCode::OK, HTML, INDEX.replace("{{streams}}", &list))
+    reply::of(StatusCode::OK, HTML, INDEX.replace("{{root}}", "./").replace("{{streams}}", &list))
 }
 
 /// One stream of the list.
@@ -115,9 +126,9 @@ impl Display for Entry<'_> {
         };
         write!(
             f,
-            "<li><div class=\"head\"><a class=\"name\" href=\"/{0}{1}\">{2}</a>\
+            "<li><div class=\"head\"><a class=\"name\" href=\"./{0}{1}\">{2}</a>\
              <span class=\"state {class}\">{state}</span></div><dl>",
-            Escaped(&path),
+            Escaped(if !is_live && has_values { format!("{path}/watch") } else { path.clone() }),
             Escaped(&query),
             Escaped(name)
         )?;
@@ -133,10 +144,10 @@ impl Display for Entry<'_> {
         }
         // The page knows under which address it was reached; its script puts that in front.
         for (label, suffix) in [("MPEG-TS", "ts"), ("MP4", "mp4")] {
-            write_address(f, label, &format!("/{path}.{suffix}{query}"), " data-here")?;
+            write_address(f, label, &format!("./{path}.{suffix}{query}"), " data-here")?;
         }
         if self.keys.is_some() {
-            write_address(f, "Values", &format!("/{path}/watch{query}"), " data-here")?;
+            write_address(f, "Values", &format!("./{path}/watch{query}"), " data-here")?;
         }
         f.write_str("</dl></li>")
     }
@@ -184,10 +195,29 @@ mod tests {
     fn pages_refer_only_to_assets_that_exist() {
         for page in [INDEX, PLAYER, WATCH].into_iter().chain(ASSETS.map(|(_, _, content)| content)) {
             assert!(!page.contains("https://") && !page.contains("//cdn"), "nothing from elsewhere");
-            for reference in page.split("\"/_/").skip(1) {
+            let is_absolute = page.contains("\"/_/") || page.contains("=\"/");
+            assert!(!is_absolute, "a proxy may show the pages below a path");
+        }
+        let mut references = 0;
+        for (begin, texts) in [
+            ("\"{{root}}_/", [INDEX, PLAYER, WATCH].to_vec()),
+            ("\"./", ASSETS.map(|(_, _, content)| content).to_vec()),
+        ] {
+            for reference in texts.iter().flat_map(|text| text.split(begin).skip(1)) {
                 let name = reference.split('"').next().unwrap_or_default();
                 assert!(asset(name).is_some(), "{name}");
+                references += 1;
             }
+        }
+        assert!(references > 15, "{references}");
+    }
+
+    #[test]
+    fn a_page_knows_where_the_list_of_streams_is() {
+        for (path, expected) in
+            [("/", "./"), ("/live", "./"), ("/live/", "../"), ("/a/b/watch?x=/", "../../"), ("/a%2Fb", "./")]
+        {
+            assert_eq!(root(&path.parse().unwrap()), expected, "{path}");
         }
     }
 }

@@ -1,8 +1,41 @@
-use hyper::{Request, header};
+use hyper::{Request, StatusCode, header};
 
 use super::asker::{Asker, text_of};
-use crate::access::{Attempt, Right, Verdict, text};
+use super::reply::{self, Reply};
+use crate::access::{Attempt, Grant, Right, Verdict, is_basic, text};
 use crate::context::Context;
+
+const CREDENTIALS: &str = "this stream asks for a user and a password, or a signed link";
+
+/// Why a password is not looked at, and what to do.
+const BASIC_IN_PLAIN: &str = "basic authentication would send the password readable for everybody on the way: use digest authentication \
+    (curl --digest, HTTPDigestAuth in Python), or https, with [tls] in the server's configuration";
+
+/// The grant of a right to that stream; the answer, if the client has none.
+pub(super) fn demand<B>(
+    context: &Context,
+    asker: &Asker,
+    request: &Request<B>,
+    right: Right,
+    stream: &str,
+) -> Result<Grant, Box<Reply>> {
+    match check(context, asker, request, right, stream) {
+        Verdict::Granted(grant) => Ok(grant),
+        Verdict::Challenge(challenges) => Err(challenge(asker, request, &challenges).into()),
+        Verdict::Denied(why) => Err(reply::text(StatusCode::FORBIDDEN, why).into()),
+    }
+}
+
+/// Asks who the client is.
+pub(super) fn challenge<B>(asker: &Asker, request: &Request<B>, challenges: &[String]) -> Reply {
+    reply::challenge(challenges, if is_readable(asker, request) { BASIC_IN_PLAIN } else { CREDENTIALS })
+}
+
+/// Whether the client sent its password for everybody on the way to read.
+fn is_readable<B>(asker: &Asker, request: &Request<B>) -> bool {
+    let authorization = request.headers().get(header::AUTHORIZATION);
+    !asker.encrypted && authorization.is_some_and(|value| is_basic(value.as_bytes()))
+}
 
 /// Whether this client has the right to that stream.
 pub(super) fn check<B>(
@@ -23,12 +56,14 @@ pub(super) fn check<B>(
         uri: uri.path_and_query().map_or("/", |path| path.as_str()),
         query: uri.query(),
         authorization,
+        base_path: asker.site.base_path.as_str(),
         encrypted: asker.encrypted,
-        peer: asker.peer.ip(),
+        peer: asker.peer,
         host: text_of(request.headers(), &header::HOST),
     });
     let refused = match &verdict {
         Verdict::Granted { .. } => None,
+        Verdict::Challenge(_) if is_readable(asker, request) => Some("basic authentication needs TLS"),
         Verdict::Challenge(_) => authorization.map(|_| "its credentials are not valid"),
         Verdict::Denied(why) => Some(*why),
     };

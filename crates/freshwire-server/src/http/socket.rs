@@ -52,11 +52,26 @@ pub(super) fn accept<B>(request: &Request<B>, origins: &Origins) -> Result<Vec<u
         return refuse(StatusCode::FORBIDDEN, why);
     }
     let accept = accept_key(key);
+    let protocol = subprotocol(headers).map(|name| format!("sec-websocket-protocol: {name}\r\n"));
     let head = format!(
         "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
-         sec-websocket-accept: {accept}\r\n\r\n"
+         sec-websocket-accept: {accept}\r\n{}\r\n",
+        protocol.unwrap_or_default()
     );
     Ok(head.into_bytes())
+}
+
+/// The first subprotocol that the client offers. The messages are the same under any name, and a browser whose offer is not
+/// answered closes the connection (RFC 6455, section 4.1).
+fn subprotocol(headers: &HeaderMap) -> Option<&str> {
+    let offers = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
+    let mut names = offers.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    names.next().map(str::trim).filter(|name| !name.is_empty() && name.bytes().all(is_token))
+}
+
+/// A character of a token (RFC 9110, section 5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// Whether one of the header's comma-separated values is this.

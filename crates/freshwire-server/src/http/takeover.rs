@@ -10,6 +10,7 @@ use freshwire_media::framing::{Framer, Framing};
 use freshwire_media::unit::{Catalog, Kind, Tracks};
 use tokio::io::AsyncReadExt as _;
 
+use super::guard::Guard;
 use super::route::Container;
 use super::shutdown::stopped;
 use super::socket;
@@ -29,6 +30,8 @@ pub(super) struct Order {
     pub(super) carriage: Carriage,
     /// The head of the answer.
     pub(super) head: Vec<u8>,
+    /// What guards another answer.
+    pub(super) guard: Guard,
     /// For whom.
     pub(super) peer: SocketAddr,
     /// For as long as it is granted.
@@ -115,7 +118,7 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
         join_age: None,
     });
     let viewer = viewer.map_err(|error| {
-        refuse(refusal, &error);
+        refuse(refusal, &order.guard, &error);
         io::Error::other(error)
     })?;
     if order.carriage.is_socket {
@@ -129,14 +132,15 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
 }
 
 /// Says why a client whose connection was taken from hyper is not served. An encrypted one sees it close.
-pub(super) fn refuse(socket: Option<TcpStream>, why: &dyn Display) {
+pub(super) fn refuse(socket: Option<TcpStream>, guard: &Guard, why: &dyn Display) {
     if let Some(mut socket) = socket {
+        let mut answer =
+            b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-type: text/plain\r\nretry-after: 5\r\n"
+                .to_vec();
+        guard.write(&mut answer);
+        answer.extend_from_slice(format!("\r\n{why}\n").as_bytes());
         // The connection is new, so that a short answer has room; if not, the client sees it close.
-        let _ = write!(
-            socket,
-            "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-type: text/plain\r\n\
-             retry-after: 5\r\n\r\n{why}\n"
-        );
+        let _ = socket.write_all(&answer);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Values by key over HTTP: watchers, publishers, and single changes.
 
 mod change;
+mod present;
 mod publisher;
 
 use std::collections::BTreeSet;
@@ -13,12 +14,15 @@ use std::time::{Duration, Instant, SystemTime};
 use freshwire::websocket::Keepalive;
 use freshwire::{event_stream, now};
 use freshwire_units::parse_duration;
-use hyper::{HeaderMap, Method, Request, StatusCode, header};
+use hyper::header::{self, HeaderValue};
+use hyper::{HeaderMap, Method, Request, StatusCode};
 use percent_encoding::percent_decode_str;
 
 pub(super) use change::{change, is_change};
+pub(super) use present::Wanted;
 
-use super::asker::{Asker, text_of};
+use super::asker::Asker;
+use super::guard::Guard;
 use super::origin::Origins;
 use super::reply::{self, Reply};
 use super::route::Exchange;
@@ -44,6 +48,7 @@ pub(super) struct Order {
     exchange: Exchange,
     /// The head of the answer.
     head: Vec<u8>,
+    guard: Guard,
     peer: SocketAddr,
     asked: Asked,
     /// For as long as it is granted.
@@ -113,6 +118,7 @@ const WITHIN: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Du
 pub(super) fn exchange<B>(
     context: &Context,
     asker: &Asker,
+    guard: &Guard,
     request: &Request<B>,
     grant: Grant,
     exchange: Exchange,
@@ -125,34 +131,35 @@ pub(super) fn exchange<B>(
         Err(why) => return Err(reply::text(StatusCode::BAD_REQUEST, &why).into()),
     };
     let head = match exchange {
-        Exchange::Page => return Err(page::watch(grant.stream()).into()),
+        Exchange::Page => return Err(page::watch(grant.stream(), request.uri()).into()),
         Exchange::Messages | Exchange::Push => accept(request, &context.origins())?,
         Exchange::Events if request.method() == Method::HEAD => {
             return Err(reply::of(StatusCode::OK, event_stream::CONTENT_TYPE, "").into());
         }
-        Exchange::Events => match events_head(request.headers(), &context.origins()) {
+        Exchange::Events => match events_head(guard, request.headers(), &context.origins()) {
             Some(head) => head,
             None => return Err(reply::text(StatusCode::FORBIDDEN, FOREIGN).into()),
         },
     };
     let site = context.origins().trusted(request.headers());
     let lease = Lease::new(grant, site, topic.removed(), context);
-    Ok(Order { topic, exchange, head, peer: asker.peer, asked, lease })
+    Ok(Order { topic, exchange, head, guard: guard.clone(), peer: asker.peer, asked, lease })
 }
 
 /// The head of an answer of events; `None` for a page of an origin that is not trusted.
-fn events_head(headers: &HeaderMap, origins: &Origins) -> Option<Vec<u8>> {
+fn events_head(guard: &Guard, headers: &HeaderMap, origins: &Origins) -> Option<Vec<u8>> {
     if !origins.allow(headers) {
         return None;
     }
-    let mut head = reply::endless_head(event_stream::CONTENT_TYPE);
-    if let Some(origin) = text_of(headers, &header::ORIGIN) {
-        head.truncate(head.len() - 2);
-        head.extend_from_slice(
-            format!("access-control-allow-origin: {origin}\r\nvary: origin\r\n\r\n").as_bytes(),
-        );
-    }
-    Some(head)
+    let guard = match headers.get(header::ORIGIN) {
+        // The server's own pages may come by another scheme.
+        Some(own) if origins.trusted_origin(headers).is_none() => guard
+            .clone()
+            .with(header::ACCESS_CONTROL_ALLOW_ORIGIN, own.clone())
+            .with(header::VARY, HeaderValue::from_static("origin")),
+        _ => guard.clone(),
+    };
+    Some(guard.endless_head(event_stream::CONTENT_TYPE))
 }
 
 /// Serves the exchange until one of them has enough. `early` was read already.
@@ -177,7 +184,7 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
         peer: order.peer,
     });
     let watcher = watcher.map_err(|error| {
-        refuse(refusal, &error);
+        refuse(refusal, &order.guard, &error);
         io::Error::other(error)
     })?;
     if is_socket {

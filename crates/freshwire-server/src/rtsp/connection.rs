@@ -280,7 +280,8 @@ impl Conversation {
             query: target.query.as_deref(),
             authorization,
             encrypted: self.ends.encrypted,
-            peer: self.ends.peer.ip(),
+            base_path: "",
+            peer: self.ends.peer,
             host: None,
         });
         match verdict {

@@ -1,6 +1,6 @@
 //! What a client's bytes cost the server, whatever they are.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bolero::{check, produce};
@@ -46,7 +46,8 @@ fn look_at(access: &Access, request: &Request) {
         query: target.query.as_deref(),
         authorization: request.header(&AUTHORIZATION),
         encrypted: true,
-        peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        base_path: "",
+        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 4000)),
         host: None,
     });
 }

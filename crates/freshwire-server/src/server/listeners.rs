@@ -93,13 +93,41 @@ const BACKLOG: u32 = 1024;
 
 impl Address {
     /// What a person can type to see the stream of this name here.
-    pub(super) fn invitation(&self, stream: &str) -> Option<String> {
+    pub(super) fn invitation(&self, stream: &str, base_path: &str) -> Option<String> {
         let Self { protocol, address } = *self;
-        let url = format!("{protocol}://{}/{stream}", reachable(address));
+        let host = reachable(address);
         match protocol {
-            "rtsp" | "rtsps" => Some(format!("ffplay -fflags nobuffer -rtsp_transport tcp {url}")),
-            "http" | "https" => Some(url),
+            "rtsp" | "rtsps" => {
+                Some(format!("ffplay -fflags nobuffer -rtsp_transport tcp {protocol}://{host}/{stream}"))
+            }
+            "http" | "https" => Some(format!("{protocol}://{host}{base_path}/{stream}")),
             _ => None,
+        }
+    }
+
+    /// What a person needs who publishes values, or pictures, as the stream of this name. `user` is true if that takes a
+    /// password.
+    pub(super) fn calls(&self, stream: &str, base_path: &str, user: bool) -> Vec<String> {
+        let Self { protocol, address } = *self;
+        let host = reachable(address);
+        let at = format!("{host}{base_path}/{stream}");
+        let (curl, name) = if user { ("curl --anyauth --user NAME", "NAME:PASSWORD@") } else { ("curl", "") };
+        let socket = if protocol == "https" { "wss" } else { "ws" };
+        match protocol {
+            "rtsp" | "rtsps" => {
+                vec![format!(
+                    "publish pictures  ffmpeg ... -f rtsp -rtsp_transport tcp {protocol}://{name}{host}/{stream}"
+                )]
+            }
+            "http" | "https" => vec![
+                format!("watch values      {protocol}://{at}/watch"),
+                format!("set a value       {curl} --data '{{\"n\":1}}' {protocol}://{at}/KEY"),
+                format!("publish values    {socket}://{at}/push"),
+                format!("read values       {socket}://{at}/values"),
+                format!("read as events    {curl} -N {protocol}://{at}/events"),
+                format!("watch pictures    {protocol}://{at}"),
+            ],
+            _ => Vec::new(),
         }
     }
 }

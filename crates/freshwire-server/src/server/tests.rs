@@ -47,13 +47,53 @@ async fn all_protocols_answer_and_end_in_order() {
     assert!(page.starts_with("HTTP/1.1 200"), "{page}");
     let health = ask(address(&server, "internal"), "GET /health HTTP/1.0\r\n\r\n").await;
     assert!(health.starts_with("HTTP/1."), "{health}");
-    let invitations = server.invitations();
-    assert!(invitations[0].starts_with("ffplay") && invitations[0].ends_with(&format!("rtsp://{rtsp}/live")));
-    assert!(invitations[1].starts_with("http://127.0.0.1:") && invitations.len() == 2, "{invitations:?}");
+    assert!(server.invitations().is_empty() && server.calls()[0].0 == "live", "nothing is there to see yet");
     let begin = Instant::now();
     server.stop().await;
     assert!(begin.elapsed() < FAREWELL, "{:?}", begin.elapsed());
     assert!(TcpStream::connect(rtsp).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_is_shown_the_addresses_that_matter() {
+    let mut config = config(&[("state", "publish"), ("door", "rtsp://127.0.0.1:1/x")]);
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    config.tls = Some(crate::config::TlsFiles { certificate, key });
+    (config.http.tls, config.rtsp.tls) = (config.http.plain, config.rtsp.plain);
+    config.base_path = crate::http::BasePath::parse("/cam").unwrap();
+    let server = Server::start(config).await.unwrap();
+    let [http, https, rtsp, rtsps] = ["http", "https", "rtsp", "rtsps"].map(|name| address(&server, name));
+    let invitations = server.invitations();
+    let ffplay = "ffplay -fflags nobuffer -rtsp_transport tcp";
+    assert_eq!(
+        invitations,
+        [
+            format!("{ffplay} rtsp://{rtsp}/door"),
+            format!("{ffplay} rtsps://{rtsps}/door"),
+            format!("http://{http}/cam/door"),
+            format!("https://{https}/cam/door")
+        ]
+    );
+    let calls = server.calls();
+    let [(name, lines)] = &calls[..] else { panic!("{calls:?}") };
+    let text = lines.join("\n");
+    assert!(*name == "state" && lines.len() == 14 && !text.contains("ffplay"), "{text}");
+    for (web, socket, at) in [("http", "ws", http), ("https", "wss", https)] {
+        for expected in [
+            format!("{web}://{at}/cam/state/watch"),
+            format!("{socket}://{at}/cam/state/push"),
+            format!("{socket}://{at}/cam/state/values"),
+            format!("curl -N {web}://{at}/cam/state/events"),
+            format!("curl --data '{{\"n\":1}}' {web}://{at}/cam/state/KEY"),
+        ] {
+            assert!(lines.iter().any(|line| line.ends_with(&expected)), "{expected} in {text}");
+        }
+    }
+    assert!(text.contains(&format!("rtsps://{rtsps}/state")), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,9 @@ use serde_json::value::RawValue;
 
 use super::{MAX_JSON_DEPTH, ValueError};
 
+/// Programs on Windows write it in front of text, and JSON has none (RFC 8259, section 8.1).
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
 /// What a value consists of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
@@ -42,7 +45,7 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 
 impl Content {
     /// The value of a request's body. JSON stays JSON, other text becomes a string, and `application/octet-stream` stays as
-    /// it is.
+    /// it is. A byte order mark in front of text is skipped.
     ///
     /// # Errors
     ///
@@ -53,6 +56,7 @@ impl Content {
         if is("application/octet-stream") {
             return Ok(Self::Bytes(body.to_vec()));
         }
+        let body = body.strip_prefix(BYTE_ORDER_MARK.as_bytes()).unwrap_or(body);
         match serde_json::from_slice::<&RawValue>(body) {
             Ok(json) => one_line(json).map(Self::Json),
             Err(error) if is("application/json") => Err(ValueError::NotJson(error.to_string())),
@@ -71,6 +75,7 @@ impl Change {
     ///
     /// [`ValueError::Malformed`].
     pub fn of_text(text: &str) -> Result<Self, ValueError> {
+        let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
         let line: Line<'_> =
             serde_json::from_str(text).map_err(|error| ValueError::Malformed(error.to_string()))?;
         let value = match (line.value, line.delete) {
@@ -145,6 +150,8 @@ mod tests {
         assert_eq!(of(Some("application/x-www-form-urlencoded"), b"{\"a\":\n1}"), Ok(json("{\"a\": 1}")));
         assert_eq!(of(Some("text/plain"), b"two\nlines"), Ok(json("\"two\\nlines\"")));
         assert_eq!(of(None, b""), Ok(json("\"\"")));
+        assert_eq!(of(Some("application/json"), b"\xef\xbb\xbf{\"n\":1}"), Ok(json("{\"n\":1}")));
+        assert_eq!(of(None, "\u{feff}open".as_bytes()), Ok(json("\"open\"")));
         let bytes = of(Some("Application/Octet-Stream; v=1"), b"\xff1");
         assert_eq!(bytes, Ok(Content::Bytes(b"\xff1".to_vec())));
         assert!(matches!(of(Some("application/json; charset=utf-8"), b"{"), Err(ValueError::NotJson(_))));
@@ -174,6 +181,7 @@ mod tests {
     fn a_line_sets_or_deletes_a_key() {
         let set = Change::of_text(" {\"value\": [1,\n 2], \"key\":\"a\\u00e4\"}");
         assert_eq!(set, Ok(Change { key: "aä".to_owned(), value: Some(json("[1,  2]")) }));
+        assert_eq!(Change::of_text("\u{feff}{\"key\":\"a\",\"value\":1}").unwrap().value, Some(json("1")));
         let null = Change::of_text("{\"key\":\"a\",\"value\":null}");
         assert_eq!(null, Ok(Change { key: "a".to_owned(), value: Some(json("null")) }));
         let delete = Change::of_text("{\"key\":\"a\",\"delete\":true}");

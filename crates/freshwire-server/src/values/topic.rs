@@ -54,7 +54,7 @@ struct State {
 }
 
 /// The newest value of a key.
-struct Value {
+pub(super) struct Value {
     number: u64,
     count: u64,
     seq: u64,
@@ -63,6 +63,12 @@ struct Value {
     record: Vec<u8>,
     /// In the arena, for those that get it later than the others: newcomers, and rings that were full.
     stored: OnceLock<Stored>,
+}
+
+impl Value {
+    pub(super) fn record(&self) -> &[u8] {
+        &self.record
+    }
 }
 
 /// Content of a record, which decides about its readers.
@@ -329,6 +335,15 @@ impl Topic {
             slots,
             block_bytes: BLOCK_BYTES,
             blocks: most(self.config.arena_bytes / BLOCK_BYTES as usize),
+        }
+    }
+
+    /// The newest value of this key, or of all of them in their order.
+    pub(super) fn newest(&self, key: Option<&str>) -> Vec<Arc<Value>> {
+        let state = self.lock();
+        match key {
+            Some(key) => state.keys.get(key).map(Arc::clone).into_iter().collect(),
+            None => state.keys.values().map(Arc::clone).collect(),
         }
     }
 

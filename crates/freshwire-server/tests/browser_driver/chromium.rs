@@ -54,6 +54,12 @@ impl Chromium {
         self.ask("Emulation.setEmulatedMedia", &json!({"features": [feature]}));
     }
 
+    /// Runs a script in each further page before those of the page.
+    pub(crate) fn before_each_page(&mut self, script: &str) {
+        self.ask("Page.enable", &json!({}));
+        self.ask("Page.addScriptToEvaluateOnNewDocument", &json!({"source": script}));
+    }
+
     /// Makes it a phone with a screen of this size.
     pub(crate) fn resize(&mut self, width: u32, height: u32) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 2, "mobile": true});

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use freshwire_server::access::Access;
 use freshwire_server::config::Limits;
 use freshwire_server::context::Context;
-use freshwire_server::http::{self, Site, internal};
+use freshwire_server::http::{self, BasePath, Site, internal};
 use freshwire_server::hub::{Hub, HubConfig};
 use freshwire_server::ingest::{self, PatternConfig, Source};
 use freshwire_server::net::Acceptor;
@@ -59,7 +59,24 @@ impl Server {
         Self { trust: Some(Arc::new(trust)), ..server }
     }
 
+    /// A server whose pages a proxy shows below this path.
+    pub(crate) fn below(listener: TcpListener, base_path: BasePath, access: Access, limits: Limits) -> Self {
+        let site = Site { rtsp_port: Some(8554), rtsps_port: None, base_path };
+        Self::on(listener, access, limits, None, site)
+    }
+
     fn start(listener: TcpListener, access: Access, limits: Limits, tls: Option<TlsAcceptor>) -> Self {
+        let site = Site { rtsp_port: Some(8554), rtsps_port: None, base_path: BasePath::default() };
+        Self::on(listener, access, limits, tls, site)
+    }
+
+    fn on(
+        listener: TcpListener,
+        access: Access,
+        limits: Limits,
+        tls: Option<TlsAcceptor>,
+        site: Site,
+    ) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let (shutdown, stops) = watch::channel(false);
@@ -73,7 +90,6 @@ impl Server {
         let listener = asynchronous(listener);
         let acceptor =
             Acceptor::new(listener, tls, Arc::clone(&context.admission), context.tasks.clone()).unwrap();
-        let site = Site { rtsp_port: Some(8554), rtsps_port: None };
         runtime.spawn(http::serve(acceptor, Arc::clone(&context), site));
         runtime.spawn(internal::serve_internal(asynchronous(inside), Arc::clone(&context), expectations));
         drop(entered);

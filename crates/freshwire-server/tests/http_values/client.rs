@@ -61,6 +61,13 @@ fn read_head(socket: &mut dyn Stream) -> String {
     String::from_utf8(head).unwrap()
 }
 
+/// The head of the answer to a request.
+pub(super) fn head(server: &Server, request: &str) -> String {
+    let mut stream = client(server, TcpStream::connect(server.address).unwrap());
+    stream.write_all(request.as_bytes()).unwrap();
+    read_head(&mut *stream)
+}
+
 fn connect_with_buffer(server: &Server, bytes: usize) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();

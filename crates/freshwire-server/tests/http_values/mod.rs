@@ -1,8 +1,10 @@
 //! Values by key, as publishers and watchers of any make exchange them with a running server.
 
 mod client;
+mod present;
 mod room;
 mod silence;
+mod sites;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -402,14 +404,27 @@ fn who_may_view_and_who_may_publish() {
     let server =
         Server::new(TcpListener::bind("127.0.0.1:0").unwrap(), Access::new(rules), Limits::default());
     server.context.topics.keep(["state".to_owned()]);
-    let challenged = send(&server, "POST", "/state/a", "", "1");
-    assert_eq!(status(&challenged), "401", "{challenged}");
-    let challenge = challenged.lines().find_map(|line| line.strip_prefix("www-authenticate: ")).unwrap();
-    let as_user = |name: &str, method: &str, path: &str| {
+    let answer = |name: &str, method: &str, path: &str| {
+        let challenged = send(&server, "POST", "/state/a", "", "1");
+        assert_eq!(status(&challenged), "401", "{challenged}");
+        let challenge = challenged.lines().find_map(|line| line.strip_prefix("www-authenticate: ")).unwrap();
         let answer = freshwire_server::access::answer(challenge, name, "secret", method, path).unwrap();
-        let head = format!("Authorization: {answer}\r\n");
+        format!("Authorization: {answer}\r\n")
+    };
+    let as_user = |name: &str, method: &str, path: &str| {
+        let head = answer(name, method, path);
         status(&send(&server, method, path, &head, if method == "POST" { "1" } else { "" })).to_owned()
     };
+    // Somebody on the way copies a request and puts another value into it.
+    let head = answer("sensor", "POST", "/state/door");
+    assert_eq!(status(&send(&server, "POST", "/state/door", &head, "\"shut\"")), "204");
+    let copied = send(&server, "POST", "/state/door", &head, "\"open\"");
+    assert!(status(&copied) == "401" && copied.contains("stale=true"), "{copied}");
+    let value = server.context.topics.find("state").unwrap().present(Some("door")).pop().unwrap();
+    assert_eq!(value.content, Content::Json("\"shut\"".to_owned()));
+    // The answer to a password that everybody on the way could read says what to do.
+    let basic = send(&server, "POST", "/state/a", "Authorization: Basic c2Vuc29yOnNlY3JldA==\r\n", "1");
+    assert!(status(&basic) == "401" && basic.contains("use digest authentication (curl --digest"), "{basic}");
     assert_eq!(as_user("sensor", "POST", "/state/a"), "204");
     assert_ne!(as_user("person", "POST", "/state/a"), "204");
     assert_eq!(as_user("person", "GET", "/state/watch"), "200");

@@ -1,5 +1,10 @@
 use super::*;
 
+fn client_of(count: &str, nonce: &str) -> Client {
+    let number = u32::from_str_radix(count, 16).unwrap();
+    Client { written: count.to_owned(), count: number, nonce: nonce.to_owned() }
+}
+
 fn digest(algorithm: Algorithm, nonce: &str, client: Option<(&str, &str)>) -> Digest {
     Digest {
         username: "Mufasa".to_owned(),
@@ -7,7 +12,7 @@ fn digest(algorithm: Algorithm, nonce: &str, client: Option<(&str, &str)>) -> Di
         uri: "/dir/index.html".to_owned(),
         response: String::new(),
         algorithm,
-        client: client.map(|(count, nonce)| (count.to_owned(), nonce.to_owned())),
+        client: client.map(|(count, nonce)| client_of(count, nonce)),
     }
 }
 
@@ -40,7 +45,7 @@ fn a_header_as_clients_write_it() {
     let Some(Authorization::Digest(digest)) = parse(header) else { panic!("not understood") };
     assert_eq!((digest.username.as_str(), digest.nonce.as_str()), ("a \"b\"", "n,1"));
     assert_eq!((digest.uri.as_str(), digest.response.as_str()), ("rtsp://h/live", "abcd"));
-    assert_eq!(digest.client, Some(("00000001".to_owned(), "c".to_owned())));
+    assert_eq!(digest.client, Some(client_of("00000001", "c")));
     let basic = Authorization::Basic { username: "Aladdin".to_owned(), password: "open sesame".to_owned() };
     assert_eq!(parse("basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="), Some(basic));
 }
@@ -61,26 +66,12 @@ fn a_header_that_is_none() {
         &format!("Digest {complete}, nonce=\"m\""),
         &format!("Digest {complete}, algorithm=SHA-512-256"),
         &format!("Digest {complete}, qop=auth"),
+        &format!("Digest {complete}, qop=auth, nc=x, cnonce=c"),
         &format!("Digest {complete}, qop=auth-int, nc=1, cnonce=c"),
         &format!("Digest {}", complete.replace("freshwire", "elsewhere")),
         &format!("Digest {}", (0..100).map(|n| format!("p{n}=1,")).collect::<String>()),
     ] {
         assert_eq!(parse(header), None, "{header}");
-    }
-}
-
-#[test]
-fn a_nonce_is_fresh_for_ten_minutes_and_only_here() {
-    let nonces = Nonces::new();
-    let nonce = nonces.make(5000);
-    assert!(nonces.is_fresh(&nonce, 5000) && nonces.is_fresh(&nonce, 5000 + NONCE_LIFE));
-    assert!(!nonces.is_fresh(&nonce, 5001 + NONCE_LIFE));
-    assert!(!nonces.is_fresh(&nonce, 5000 - NONCE_FUTURE - 1));
-    assert!(!Nonces::new().is_fresh(&nonce, 5000));
-    let later = format!("{:016x}{}", 6000, &nonce[16..]);
-    for forged in ["", "0", &nonce[..16], &nonce[..40], &format!("{nonce}00"), &later, "äääääääääääääääää"]
-    {
-        assert!(!nonces.is_fresh(forged, 5000), "{forged}");
     }
 }
 
@@ -94,13 +85,24 @@ fn a_response_is_for_its_own_presentation() {
         ("*", "*"),
         ("rtsp://host", "rtsp://host/"),
     ] {
-        assert!(for_uri(signed).is_for(requested), "{signed} {requested}");
+        assert!(for_uri(signed).is_for(requested, ""), "{signed} {requested}");
     }
     for (signed, requested) in
         [("/live", "/live2"), ("/", "/live"), ("rtsp://host", "/live"), ("/a/b", "/a/c")]
     {
-        assert!(!for_uri(signed).is_for(requested), "{signed} {requested}");
+        assert!(!for_uri(signed).is_for(requested, ""), "{signed} {requested}");
     }
+}
+
+#[test]
+fn a_client_behind_a_proxy_signs_the_path_that_it_sees() {
+    let is_for = |signed: &str, requested| {
+        Digest { uri: signed.to_owned(), ..digest(Algorithm::Md5, "n", None) }.is_for(requested, "/cam")
+    };
+    assert!(
+        is_for("/cam/live", "/live") && is_for("/live", "/live") && is_for("https://host/cam/live", "/live")
+    );
+    assert!(is_for("/cam/", "/") && !is_for("/cam/live", "/live2") && !is_for("/camera/live", "/live"));
 }
 
 #[test]
@@ -110,10 +112,10 @@ fn no_header_and_no_address_makes_it_panic() {
         for scheme in ["Digest ", "Basic "] {
             let parsed = parse(&format!("{scheme}{header}"));
             if let Some(Authorization::Digest(digest)) = parsed {
-                digest.is_for(uri);
+                digest.is_for(uri, "/a");
                 digest.response_for("", uri);
             }
         }
-        digest(Algorithm::Md5, header, None).is_for(uri);
+        digest(Algorithm::Md5, header, None).is_for(uri, "");
     });
 }

@@ -5,7 +5,7 @@ const SAID_MS = 1500;
 
 function complete(list) {
   for (const code of list.querySelectorAll("code[data-here]")) {
-    code.textContent = location.origin + code.textContent;
+    code.textContent = new URL(code.textContent, location.href).href;
   }
 }
 

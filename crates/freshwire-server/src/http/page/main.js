@@ -1,9 +1,9 @@
 // The player's page: joins the connection, the player and the drawings.
 
-import { Lines, Stacks } from "/_/charts.js";
-import { ServerClock } from "/_/clock.js";
-import { Feed } from "/_/feed.js";
-import { Player } from "/_/player.js";
+import { Lines, Stacks } from "./charts.js";
+import { ServerClock } from "./clock.js";
+import { Feed } from "./feed.js";
+import { Player } from "./player.js";
 
 const LAYERS = ["--layer0", "--layer1", "--layer2", "--layer3", "--layer4"];
 const DRAW_MS = 250;

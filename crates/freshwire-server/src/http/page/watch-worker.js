@@ -18,7 +18,7 @@ class Reader {
   #taken = 0;
   #wait = FIRST_WAIT_MS;
   #recent = [];
-  state = { connected: false, connections: 0, received: 0, skipped: 0, age: null, worst: null, offset: null, trip: null, rate: 0, stats: null, values: {} };
+  state = { connected: false, connections: 0, received: 0, skipped: 0, newest: null, worst: null, offset: null, trip: null, rate: 0, stats: null, values: {} };
 
   constructor(url, work) {
     this.#url = url;
@@ -39,6 +39,7 @@ class Reader {
       // A new connection begins with the current values, which are no changes.
       this.#counts.clear();
       this.state.values = {};
+      this.state.newest = null;
       this.ping();
     };
     socket.onmessage = ({ data }) => this.take(data);
@@ -70,10 +71,10 @@ class Reader {
       const shown = typeof data === "string" ? JSON.stringify(message.value) : `${data.byteLength - text.length - 1} bytes`;
       state.values[message.key] = { text: shown, count: message.count, at: message.at };
     }
+    state.newest = Math.max(state.newest ?? 0, message.at);
     // The current values of a newcomer are as old as they are.
     if (state.offset !== null && before !== undefined) {
-      state.age = clock() + state.offset - message.at;
-      state.worst = Math.max(state.worst ?? 0, state.age);
+      state.worst = Math.max(state.worst ?? 0, clock() + state.offset - message.at);
     }
     this.#recent.push(performance.now());
     // A program that has something to do.

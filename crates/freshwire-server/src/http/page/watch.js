@@ -1,6 +1,6 @@
 // The page of a stream's values: a fast and a slow reader, each in a worker of its own, as two tabs would be.
 
-import { Lines } from "/_/charts.js";
+import { Lines } from "./charts.js";
 
 const DRAW_MS = 250;
 const SHOWN_KEYS = 100;
@@ -21,7 +21,7 @@ function address(end, query = {}) {
 }
 
 function worker(role, settings) {
-  const thread = new Worker("/_/watch-worker.js", { type: "module" });
+  const thread = new Worker(new URL("./watch-worker.js", import.meta.url), { type: "module" });
   thread.postMessage({ role, ...settings });
   thread.onerror = (event) => {
     metrics.error = event.message;
@@ -29,7 +29,19 @@ function worker(role, settings) {
   return thread;
 }
 
-const ms = (value) => (value === null ? "–" : `${Math.max(0, value).toFixed(0)} ms`);
+// Milliseconds, in seconds: as many digits as say something.
+function seconds(ms) {
+  if (ms === null) return "–";
+  const value = Math.max(0, ms) / 1000;
+  const digits = value < 1 ? 3 : value < 10 ? 2 : value < 100 ? 1 : 0;
+  return `${value.toFixed(digits)} s`;
+}
+
+// How old what was set at this time of the server is now; null if that is not known.
+function age(at, offset) {
+  if (at === null || offset === null || offset === undefined) return null;
+  return performance.timeOrigin + performance.now() + offset - at;
+}
 
 const HELD_BY = {
   acknowledgements: "until it acknowledges",
@@ -58,7 +70,7 @@ function rows(list, entries) {
 
 const readers = [...document.querySelectorAll("#readers figure")].map((figure, at) => {
   const work = Number(figure.dataset.work);
-  const chart = new Lines(figure.querySelector("canvas"), ms, 20, ["--accent"]);
+  const chart = new Lines(figure.querySelector("canvas"), (value) => `${Number(value.toPrecision(2))} s`, 0.02, ["--accent"]);
   const reader = { figure, chart, state: null };
   // As many values on the way as a reader has to ask for: none waits in the browser.
   const thread = worker("read", { url: address("/values", { window: 4, reports: 1 }), work });
@@ -67,7 +79,6 @@ const readers = [...document.querySelectorAll("#readers figure")].map((figure, a
   });
   thread.onmessage = ({ data }) => {
     reader.state = metrics.readers[at] = data;
-    chart.add(performance.now() / 1000, [data.age]);
   };
   return reader;
 });
@@ -98,11 +109,8 @@ function table(values) {
   id("values").replaceChildren(
     ...entries.slice(0, SHOWN_KEYS).map(([key, { text, count, at }]) => {
       const row = document.createElement("tr");
-      const now = metrics.readers[0]?.offset;
-      const age = now === null || now === undefined ? null : performance.timeOrigin + performance.now() + now - at;
-      for (const cell of [key, text.slice(0, SHOWN_CHARACTERS), count, ms(age)]) {
-        row.insertCell().textContent = cell;
-      }
+      const shown = [key, text.slice(0, SHOWN_CHARACTERS), count, seconds(age(at, metrics.readers[0]?.offset))];
+      for (const cell of shown) row.insertCell().textContent = cell;
       return row;
     }),
   );
@@ -114,13 +122,16 @@ setInterval(() => {
   if (first) status(first.connected ? "live" : "reconnecting", first.connected ? "live" : "away");
   for (const { figure, chart, state } of readers) {
     if (!state) continue;
+    // What is on the screen gets older while nothing comes.
+    state.age = age(state.newest, state.offset);
+    chart.add(now, [state.age === null ? null : state.age / 1000]);
     rows(figure.querySelector("dl"), [
-      ["age of the newest value when handled", ms(state.age)],
-      ["largest age so far", ms(state.worst)],
+      ["newest value on the screen, age", seconds(state.age)],
+      ["largest age when handled", seconds(state.worst)],
       ["values received", state.received],
       ["values skipped", state.skipped],
       ["values a second", state.rate.toFixed(1)],
-      ["round trip", ms(state.trip)],
+      ["round trip", seconds(state.trip)],
       ["held back", held(state.stats)],
     ]);
     if (!document.hidden) chart.draw(now);

@@ -9,10 +9,10 @@ use percent_encoding::percent_decode_str;
 use tokio::task::coop::consume_budget;
 
 use super::{FOREIGN, NO_TOPIC, status};
-use crate::access::{Right, Verdict};
+use crate::access::Right;
 use crate::context::Context;
 use crate::http::asker::{Asker, text_of};
-use crate::http::permission::check;
+use crate::http::permission::demand;
 use crate::http::reply::{self, Reply};
 use crate::lease::Withdrawal;
 use crate::values::{Change, Content, Topic, ValueError};
@@ -24,14 +24,14 @@ pub(in crate::http) fn is_change(method: &Method) -> bool {
 
 /// What a path of such a request names: `/NAME/KEY`, or `/NAME` for a batch.
 #[derive(Debug, PartialEq, Eq)]
-struct Target {
-    name: String,
-    key: Option<String>,
+pub(super) struct Target {
+    pub(super) name: String,
+    pub(super) key: Option<String>,
 }
 
 impl Target {
     /// A stream's own path is for batches. Otherwise the key is behind the last slash; one in the key itself is `%2F`.
-    fn of(uri: &Uri, is_topic: impl Fn(&str) -> bool) -> Option<Self> {
+    pub(super) fn of(uri: &Uri, is_topic: impl Fn(&str) -> bool) -> Option<Self> {
         let decode = |text: &str| percent_decode_str(text).decode_utf8().ok().map(|text| text.into_owned());
         let path = uri.path().strip_prefix('/')?;
         let whole = decode(path)?;
@@ -53,10 +53,9 @@ where
     let Some(target) = Target::of(request.uri(), |name| context.topics.find(name).is_some()) else {
         return reply::method_not_allowed();
     };
-    let grant = match check(context, asker, &request, Right::Publish, &target.name) {
-        Verdict::Granted(grant) => grant,
-        Verdict::Challenge(challenges) => return reply::challenge(&challenges),
-        Verdict::Denied(why) => return reply::text(StatusCode::FORBIDDEN, why),
+    let grant = match demand(context, asker, &request, Right::Publish, &target.name) {
+        Ok(grant) => grant,
+        Err(refusal) => return *refusal,
     };
     // A page of another site may send a form here without asking.
     if !context.origins().allow(request.headers()) {

@@ -5,10 +5,11 @@
 // that are left out: the one before them stands still meanwhile. Small errors are corrected by the playback rate, large
 // ones by a jump.
 
-import { Durations } from "/_/durations.js";
-import { fragment, sample, shownAt, timescale } from "/_/mp4.js";
+import { Durations } from "./durations.js";
+import { fragment, sample, shownAt, timescale } from "./mp4.js";
 
-const Source = globalThis.ManagedMediaSource ?? globalThis.MediaSource;
+// Safari on an iPhone has the managed one only: the browser says when it takes something.
+const Source = globalThis.MediaSource ?? globalThis.ManagedMediaSource;
 
 // Messages with initializations have odd types, those with samples even ones. A picture may come in parts, which the
 // message with its end follows.
@@ -33,6 +34,8 @@ const KEPT = 10;
 const PATIENCE_MS = 1500;
 // Fragments that may wait for the browser.
 const MOST_QUEUED = 1000;
+// Sound without pictures that is kept for a browser that takes nothing, in seconds.
+const KEPT_SOUND = 1;
 // What counts as a stall, in seconds.
 const STALL = 0.15;
 // So many halts in so short a time are not due to what arrives. Chromium counts how often each picture of an even stream
@@ -90,6 +93,9 @@ export class Player extends EventTarget {
     this.#durations = new Durations();
     this.#begun = performance.now();
     source.addEventListener("sourceopen", () => this.#open(), { once: true });
+    source.addEventListener("startstreaming", () => this.#feedAll());
+    // A managed source stays closed where the picture might go to another device.
+    this.#video.disableRemotePlayback = true;
     this.#video.src = URL.createObjectURL(source);
   }
 
@@ -147,8 +153,9 @@ export class Player extends EventTarget {
       track.samples += 1;
       const due = shownAt(one) / track.scale;
       this.#note(track, due);
+      if (this.#isHeld) this.#dropOlder(track, one.isKey, due);
       if (track.kind === "video") this.#durations.stretch(one, track.scale, performance.now() / 1000, due);
-      track.queue.push({ bytes: fragment(track.samples, TRACKS[track.kind], one) });
+      track.queue.push({ due, bytes: fragment(track.samples, TRACKS[track.kind], one) });
     }
     if (track.queue.length > MOST_QUEUED) this.#say("restart");
     else this.#feed(track);
@@ -179,12 +186,32 @@ export class Player extends EventTarget {
       track.buffer = this.#source.addSourceBuffer(track.mime);
       track.buffer.addEventListener("updateend", () => this.#feed(track));
     }
+    this.#feedAll();
+  }
+
+  // Between `endstreaming` and `startstreaming` a managed source takes nothing.
+  get #isHeld() {
+    return this.#source?.streaming === false;
+  }
+
+  // With a keyframe, what came before it is not worth sending any more, and neither is the sound of that time.
+  #dropOlder({ kind }, isKey, due) {
+    const isAlone = !this.#tracks.has("video");
+    if (kind === "video" ? !isKey : !isAlone) return;
+    const oldest = isAlone ? due - KEPT_SOUND : due;
+    for (const track of this.#tracks.values()) {
+      const isDropped = (one) => one.due !== undefined && (track.kind === "video" || one.due < oldest);
+      track.queue = track.queue.filter((one) => !isDropped(one));
+    }
+  }
+
+  #feedAll() {
     for (const track of this.#tracks.values()) this.#feed(track);
   }
 
   #feed(track) {
     const { buffer, queue } = track;
-    if (!buffer || buffer.updating || this.#source?.readyState !== "open") return;
+    if (!buffer || buffer.updating || this.#source?.readyState !== "open" || this.#isHeld) return;
     if (this.#trim(buffer)) return;
     const next = queue.shift();
     if (!next) return;
@@ -243,7 +270,7 @@ export class Player extends EventTarget {
     this.#watch();
     const video = this.#video;
     const ranges = video.buffered;
-    if (!this.#source || ranges.length === 0 || this.#newest === null || this.paused) return;
+    if (!this.#source || this.#isHeld || ranges.length === 0 || this.#newest === null || this.paused) return;
     const last = ranges.length - 1;
     const isLost = performance.now() - this.#jumped > JUMP_MS && video.currentTime < ranges.start(last);
     if (video.seeking && !isLost) return;
@@ -302,7 +329,7 @@ export class Player extends EventTarget {
     const now = performance.now();
     const time = this.#video.currentTime;
     const progress = this.#progress;
-    const runs = this.#source && !this.paused && this.#video.readyState > 0 && !document.hidden;
+    const runs = this.#source && !this.#isHeld && !this.paused && this.#video.readyState > 0 && !document.hidden;
     if (time === progress.time && runs) {
       if (now - progress.at > STALL * 1000 && !progress.stalled) {
         progress.stalled = true;

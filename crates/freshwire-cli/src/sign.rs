@@ -22,6 +22,9 @@ pub(crate) struct SignArgs {
     /// How long the link is valid from now on.
     #[arg(long = "for", value_name = "TIME", default_value = "24h", value_parser = parse_duration)]
     valid_for: Duration,
+    /// The stream's name, where the address has more than that: a proxy's path in front, or a key behind.
+    #[arg(long, value_name = "NAME")]
+    stream: Option<String>,
     /// What it lets do.
     #[arg(long, value_enum, default_value_t = Allow::View)]
     allow: Allow,
@@ -59,7 +62,10 @@ fn link(args: &SignArgs, key: &LinkKey, now: u64) -> anyhow::Result<String> {
     };
     // Whoever gets the link needs no user.
     let target = without_user(&args.target);
-    let stream = stream_of(&target)?;
+    let stream = match &args.stream {
+        Some(name) => check_stream_name(name).map(|()| name.as_str())?,
+        None => stream_of(&target)?,
+    };
     let query = key.query(right, stream, now.saturating_add(args.valid_for.as_secs()));
     let joint = if target.contains('?') { '&' } else { '?' };
     Ok(format!("{target}{joint}{query}"))
@@ -72,14 +78,17 @@ fn stream_of(target: &str) -> anyhow::Result<&str> {
         None => target,
     };
     let path = path.split('?').next().unwrap_or(path);
-    let name = path.strip_suffix("/ws").unwrap_or(path);
-    let name = [".ts", ".mp4", ".fw"].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let name = ENDINGS.iter().find_map(|ending| path.strip_suffix(ending)).unwrap_or(path);
     // The rights of a stream are those of its renditions.
     let (name, _) = split_rendition(name);
     check_stream_name(name)
         .with_context(|| format!("{target:?} names no stream; write rtsp://HOST:8554/NAME"))?;
     Ok(name)
 }
+
+/// What follows the name in an address over HTTP.
+const ENDINGS: [&str; 8] = ["/ws", "/watch", "/values", "/events", "/push", ".ts", ".mp4", ".fw"];
 
 #[cfg(test)]
 mod tests {
@@ -92,11 +101,22 @@ mod tests {
             target: target.to_owned(),
             valid_for: Duration::from_secs(10),
             allow: Allow::View,
+            stream: None,
             secret_file: None,
         };
         let query = key.query(Right::View, "live", 1010);
-        let ways = ["live", "rtsp://host:8554/live", "http://host/live.ts", "https://host/live/ws"];
-        for target in ways.into_iter().chain(["rtsp://host/live~low", "http://host/live~low.ts"]) {
+        for target in [
+            "live",
+            "rtsp://host:8554/live",
+            "rtsp://host/live~low",
+            "http://host/live.ts",
+            "http://host/live~low.ts",
+            "https://host/live/ws",
+            "http://host/live/watch",
+            "http://host/live/events",
+            "wss://host/live/values",
+            "http://host/live/",
+        ] {
             assert_eq!(link(&args(target), &key, 1000).unwrap(), format!("{target}?{query}"));
         }
         let secret = link(&args("rtsp://anna:sesame@host/live"), &key, 1000).unwrap();
@@ -110,6 +130,8 @@ mod tests {
             link(&publish, &key, 1000).unwrap(),
             format!("live?{}", key.query(Right::Publish, "live", 1010))
         );
+        let inside = SignArgs { stream: Some("live".to_owned()), ..args("https://host/cam/live/counter") };
+        assert_eq!(link(&inside, &key, 1000).unwrap(), format!("https://host/cam/live/counter?{query}"));
         for wrong in ["http://host", "http://host/", "a b", ""] {
             assert!(link(&args(wrong), &key, 0).is_err(), "{wrong}");
         }

@@ -1,5 +1,6 @@
 //! A running `freshwire serve`, and those who publish to it and view from it.
 
+mod credentials;
 pub(crate) mod crowd;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -203,6 +203,27 @@ def test_too_few_slots_for_the_keys_are_named_at_the_start(engine, pair):
         sender.add_sink(pair[0], choice.latest(), keys=50)
 
 
+def test_a_sink_that_is_refused_costs_no_ring(engine, pair):
+    sender = freshwire.Sender(engine, freshwire.Ring(rings=1))
+    listening = socket.create_server(("127.0.0.1", 0))
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    attempts = [
+        (listening, OSError, {}),
+        (udp, OSError, {}),
+        (pair[0], OSError, {"congestion": "no such thing"}),
+        (pair[0], freshwire.CarrierError, {"carrier": "kernel", "framing": "chunked"}),
+        (pair[0], ValueError, {"keys": 1_000_000}),
+    ]
+    for time in range(10_000):
+        near, error, options = attempts[time % len(attempts)]
+        with pytest.raises(error):
+            sender.add_sink(near, choice.fifo(), **options)
+    listening.close()
+    udp.close()
+    sender.add_sink(pair[0], choice.fifo()).push(b"after")
+    assert read_exactly(pair[1], 5) == b"after"
+
+
 def test_rings_of_ended_sinks_are_used_again(engine):
     sender = freshwire.Sender(engine, freshwire.Ring(rings=1))
     for number in range(3):

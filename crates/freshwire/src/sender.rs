@@ -31,7 +31,6 @@ pub struct Sender {
     engines: Option<GroupShare>,
     /// Engines to wake after a push, by place. Kept for its memory.
     called: Vec<bool>,
-    next_ring: usize,
     /// Rings that were [given back](Self::reuse).
     left: Vec<usize>,
     /// By ring, its sink; the last one, if that has ended and the ring has no other.
@@ -103,7 +102,6 @@ impl Sender {
             producer,
             engines: engines.map(GroupShare::new),
             called: Vec::new(),
-            next_ring: 0,
             left: Vec::new(),
             sinks: Vec::new(),
             missed: Vec::new(),
@@ -188,9 +186,7 @@ impl Sender {
         &mut self,
         serve: impl FnOnce(Consumer) -> Result<(Sink, Box<dyn Call>), SenderError>,
     ) -> Result<Sink, SenderError> {
-        let consumer = self.free_ring()?;
-        let ring = consumer.ring();
-        let (sink, caller) = serve(consumer).inspect_err(|_| self.left.push(ring))?;
+        let (sink, caller) = serve(self.free_ring()?)?;
         self.enter(&sink, ServedBy::Node(caller));
         Ok(sink)
     }
@@ -198,6 +194,7 @@ impl Sender {
     /// Notes a new sink, in place of the one that had its ring before.
     fn enter(&mut self, sink: &Sink, server: ServedBy) {
         let id = sink.id();
+        self.left.retain(|&ring| ring != id.ring());
         if id.ring() >= self.sinks.len() {
             self.sinks.resize_with(id.ring() + 1, || None);
         }
@@ -216,25 +213,27 @@ impl Sender {
         Ok(if let ServedBy::Direct(direct) = &mut entry.server { Some(direct) } else { None })
     }
 
+    /// A ring for a new sink. It stays free until [`enter`](Self::enter): a caller that fails on the way just drops it.
     fn free_ring(&mut self) -> Result<Consumer, ClaimError> {
         // The engine may need another moment to let go of a ring whose sink was closed just now.
         for at in 0..self.left.len() {
             if let Ok(consumer) = self.used_ring(self.left[at]) {
-                self.left.swap_remove(at);
                 return Ok(consumer);
             }
         }
-        let error = match self.producer.region().consumer(self.next_ring) {
-            Ok(consumer) => {
-                self.next_ring += 1;
-                return Ok(consumer);
+        let rings = self.producer.region().config().rings as usize;
+        let mut error = None;
+        for ring in (0..rings).filter(|&ring| self.sinks.get(ring).is_none_or(Option::is_none)) {
+            match self.producer.region().consumer(ring) {
+                Ok(consumer) => return Ok(consumer),
+                Err(refused) => error = error.or(Some(refused)),
             }
-            Err(error) => error,
-        };
+        }
         let ended_at = |entry: &Entry| Some((entry.shared.ended_at()?, entry.id.ring()));
         let mut ended: Vec<_> = self.sinks.iter().flatten().filter_map(ended_at).collect();
         ended.sort_unstable();
-        ended.into_iter().find_map(|(_, ring)| self.used_ring(ring).ok()).ok_or(error)
+        let reused = ended.into_iter().find_map(|(_, ring)| self.used_ring(ring).ok());
+        reused.ok_or(error.unwrap_or(ClaimError::NoSuchRing(rings)))
     }
 
     /// A ring that had a sink, made anew: what somebody wrote into it for that one is not the next one's affair.

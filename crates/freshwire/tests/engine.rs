@@ -3,14 +3,17 @@
 mod until;
 
 use std::io::{ErrorKind, Read};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use freshwire::choice::{self, Choice, Decision, Reason, Record};
 use freshwire::{
-    CloseMode, Ended, Engine, EngineThread, Framer, Framing, Handle, Message, Meta, Outcome, Piece,
-    PushError, Receiver, Reserve, RingConfig, Seal, Sender, Sink, SinkConfig, SinkError, StaleSink, now,
+    Carrier, CloseMode, Ended, Engine, EngineThread, Framer, Framing, Handle, Message, Meta, Outcome, Piece,
+    PushError, Receiver, Reserve, RingConfig, Seal, Sender, SenderError, Sink, SinkConfig, SinkError,
+    StaleSink, now,
 };
 use freshwire_netns::trust::{Trial, measure};
 use freshwire_units::Timestamp;
@@ -546,6 +549,54 @@ fn a_ring_is_used_again_when_its_sink_has_left() -> Result<()> {
         drop(sink);
         sender.reuse(id);
     }
+    Ok(())
+}
+
+/// A policy that panics when the sink receives it, as an application's own may.
+struct Unattachable;
+
+impl Choice for Unattachable {
+    fn pick(&mut self, _: Timestamp, _: &[Record], _: &choice::LinkView) -> Decision {
+        Decision::Wait(None)
+    }
+
+    fn attach(&mut self, _: choice::AskAgain) {
+        panic!("not this one");
+    }
+}
+
+#[test]
+fn a_sink_that_is_refused_costs_no_ring() -> Result<()> {
+    const TIMES: usize = 10_000;
+    let engine = Engine::new()?.spawn()?;
+    let mut sender = sender(&engine.handle())?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let (near, mut far) = pair()?;
+    let udp = UdpSocket::bind("127.0.0.1:0")?;
+    let (unix, _peer) = UnixStream::pair()?;
+    let socket = |of: &dyn AsFd| of.as_fd().try_clone_to_owned().map(TcpStream::from);
+    let fifo = || SinkConfig::new(choice::fifo());
+    for time in 0..TIMES {
+        let (socket, config) = match time % 6 {
+            0 => (socket(&listener)?, fifo()),
+            1 => (socket(&udp)?, fifo()),
+            2 => (socket(&unix)?, fifo()),
+            3 => (socket(&near)?, fifo().congestion("no such thing")),
+            4 => (socket(&near)?, fifo().carrier(Carrier::Kernel).framing(Framing::Chunked)),
+            _ => (socket(&near)?, fifo().keys(1_000_000)),
+        };
+        let refused = sender.add_sink(socket, config).map(|sink| sink.id());
+        assert!(!matches!(refused, Ok(_) | Err(SenderError::Claim(_))), "{time}: {refused:?}");
+    }
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        sender.add_sink(near.try_clone()?, SinkConfig::new(Unattachable)).map(|sink| sink.id())
+    }));
+    assert!(panicked.is_err());
+    let sink = sender.add_sink(near, fifo())?;
+    sender.push(sink.id(), &[7], &meta(0))?;
+    let mut byte = [0];
+    far.read_exact(&mut byte)?;
+    assert_eq!((sink.id().ring(), byte), (0, [7]));
     Ok(())
 }
 

@@ -349,6 +349,30 @@ static void rings_are_used_again(void)
 	end(it);
 }
 
+/* Sockets that no sink can have: each is an error, and the ring stays free. */
+static void a_refused_sink_costs_no_ring(void)
+{
+	fw_sink_config config = fw_sink_config_default();
+	fw_ring ring = { .rings = 1, .slots = 64, .block_bytes = SIZE, .blocks = 64 };
+	int udp = socket(AF_INET, SOCK_DGRAM, 0), listening = socket(AF_INET, SOCK_STREAM, 0);
+	struct fixture it;
+	fw_sink refused;
+
+	CHECK(udp >= 0 && listening >= 0 && !listen(listening, 1));
+	OK(fw_engine_new(&it.engine));
+	OK(fw_sender_new(it.engine, &ring, &it.sender));
+	for (int time = 0; time < 10000; time++) {
+		fw_status status = fw_sender_add_sink(it.sender, time % 2 ? udp : listening, &config, &refused);
+
+		CHECK(status != FW_OK && status != FW_NO_RING && refused.id == 0);
+	}
+	close(udp);
+	close(listening);
+	it.sink = add(it.sender, config, &it.far);
+	OK(push(it.sink, "after", (fw_meta){ .seq = 0 }));
+	end(it);
+}
+
 int main(void)
 {
 	records_arrive_over_ipv6();
@@ -360,6 +384,7 @@ int main(void)
 	a_broken_peer_ends_its_sink_and_no_other();
 	a_peer_that_takes_nothing_is_given_up();
 	rings_are_used_again();
+	a_refused_sink_costs_no_ring();
 	printf("loopback: ok\n");
 	return 0;
 }

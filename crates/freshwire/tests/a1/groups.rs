@@ -125,6 +125,22 @@ fn repairs(member: &Member) -> u64 {
 }
 
 #[test]
+fn a_group_that_has_a_sink_costs_no_ring() {
+    if !has_multicast() {
+        return;
+    }
+    let mut stage = Stage::new(|config| config);
+    let _sink = stage.feed();
+    let mut other = Sender::without_engine(&RingConfig { rings: 1, ..RingConfig::default() }).unwrap();
+    for _ in 0..10_000 {
+        let refused = other.add_a1_group(&stage.group, SinkConfig::new(choice::fifo())).map(|sink| sink.id());
+        assert!(matches!(refused, Err(SenderError::HasSink)), "{refused:?}");
+    }
+    let another = Stage::new(|config| config);
+    other.add_a1_group(&another.group, SinkConfig::new(choice::fifo())).unwrap();
+}
+
+#[test]
 fn the_packets_of_a_group_go_where_the_first_member_is() {
     if !has_multicast() {
         return;

@@ -107,6 +107,28 @@ fn records_arrive_whole_and_their_fates_say_so() {
 }
 
 #[test]
+fn a_sink_that_is_refused_costs_no_ring() {
+    let (pair, ended) = (self::pair(), self::pair());
+    let mut all = sender(2);
+    let config = || SinkConfig::new(choice::fifo());
+    let mut first = sender(2);
+    let _sink = first.add_a1_sink(&pair.sending, config()).unwrap();
+    ended.sending.close(0, "");
+    until("the connection has ended", || ended.sending.closed().is_some());
+    for time in 0..10_000 {
+        let connection = if time % 2 == 0 { &pair.sending } else { &ended.sending };
+        let refused = all.add_a1_sink(connection, config()).map(|sink| sink.id());
+        assert!(!matches!(refused, Ok(_) | Err(SenderError::Claim(_))), "{time}: {refused:?}");
+    }
+    let more = [self::pair(), self::pair()];
+    let sinks: Vec<_> = more.iter().map(|pair| all.add_a1_sink(&pair.sending, config()).unwrap()).collect();
+    for (sink, pair) in sinks.iter().zip(&more) {
+        all.push(sink.id(), b"after", &meta(1)).unwrap();
+        assert_eq!(message(&pair.receiving).data, &b"after"[..]);
+    }
+}
+
+#[test]
 fn both_ends_of_a_connection_can_be_sinks() {
     let pair = pair();
     let mut sender = sender(2);

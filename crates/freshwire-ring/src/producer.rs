@@ -210,6 +210,19 @@ impl Producer {
         self.drop_where(ring, Reason::Application, |record| record.seq == seq) > 0
     }
 
+    /// Drops the queued record at `index`, in the same time however many are queued. Returns `true` if it is never sent, `false` if it is
+    /// too late.
+    pub fn drop_at(&self, ring: usize, index: u64, reason: Reason) -> bool {
+        let code = u32::from(reason.code());
+        self.view(ring).is_some_and(|view| view.move_ready(index, State::Dead, code).is_ok())
+    }
+
+    /// Returns `true` if the record at `index` is ready or held, in the same time however many are queued.
+    pub fn is_waiting(&self, ring: usize, index: u64) -> bool {
+        let state = self.view(ring).and_then(|view| view.word(index).ok()).and_then(Word::state);
+        matches!(state, Some(State::Ready | State::Held))
+    }
+
     /// Drops the queued records that `pick` selects. Returns how many.
     pub fn drop_where(&self, ring: usize, reason: Reason, pick: impl FnMut(&Record) -> bool) -> usize {
         self.view(ring).map_or(0, |view| view.drop_where(reason, pick))

@@ -76,6 +76,20 @@ impl Sender {
         numbered(&self.sinks, sink).is_some_and(|Numbered { engine, .. }| engine == engines.home_place())
     }
 
+    /// Notes that whatever serves the sink is to be woken, after a push of the [producer](Self::producer) that asked for it.
+    /// [`wake_noted`](Self::wake_noted) follows.
+    pub fn note(&mut self, sink: SinkId) {
+        match numbered(&self.sinks, sink) {
+            Some(Numbered { engine, .. }) => Self::note_call(&mut self.called, engine),
+            None => self.call(sink),
+        }
+    }
+
+    /// Wakes the engines of the sinks that were [noted](Self::note), each once.
+    pub fn wake_noted(&mut self) {
+        self.call_noted();
+    }
+
     /// The region of a sink's records, and the ring's index there, for an [`Editor`](freshwire_ring::Editor).
     /// If a call of the editor asks to notify the sender, call [`Sender::notify`].
     ///

@@ -12,10 +12,13 @@
 //! line feed and the bytes. `count` says how many values the key has had, so that a watcher sees what it skipped; `at` is
 //! the server's clock in milliseconds since 1970. `{"key":"door","count":8,"at":…,"deleted":true}` ends a key.
 
+mod backlog;
 mod envelope;
 mod error;
+mod keys;
 mod limits;
 mod member;
+mod places;
 mod present;
 mod request;
 mod topic;

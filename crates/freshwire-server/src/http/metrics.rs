@@ -143,7 +143,7 @@ const STREAM_METRICS: [Metric<StreamSnapshot>; 12] = [
     }),
 ];
 
-const TOPIC_METRICS: [Metric<TopicSnapshot>; 6] = [
+const TOPIC_METRICS: [Metric<TopicSnapshot>; 7] = [
     ("values_keys", "Keys that have a value", None, |topic| Some(Value::Gauge(topic.keys as f64))),
     ("values_changes", "Values set and keys deleted", None, |topic| Some(Value::Counter(topic.changes))),
     ("values_newest", "Memory of the newest values", Some(Unit::Bytes), |topic| {
@@ -151,6 +151,9 @@ const TOPIC_METRICS: [Metric<TopicSnapshot>; 6] = [
     }),
     ("values_arena_used", "Memory of queued values", Some(Unit::Bytes), |topic| {
         Some(Value::Gauge(topic.arena_used as f64))
+    }),
+    ("values_waiting_deletions", "Deleted keys for whose deletion a watcher waits", None, |topic| {
+        Some(Value::Gauge(topic.waiting_deletions as f64))
     }),
     ("values_publishers", "Publishers over WebSocket", None, |topic| {
         Some(Value::Gauge(topic.publishers as f64))

@@ -14,7 +14,7 @@ pub struct HubConfig {
     pub max_viewers: usize,
     /// Bytes of one stream's arena: the bound of its payload memory, whatever viewers do. Default 32 MiB.
     pub arena_bytes: usize,
-    /// Most keys of one stream of values. Default 256.
+    /// Most keys of one stream of values, and most deletions that one of its readers waits for. Default 256.
     pub max_keys: usize,
     /// Most bytes of one value. Default 64 KiB.
     pub max_value_bytes: usize,

@@ -31,7 +31,7 @@ struct Envelope<'a> {
 impl Topic {
     /// The present value of this key, or of all keys in their order.
     pub fn present(&self, key: Option<&str>) -> Vec<Present> {
-        self.newest(key).iter().filter_map(|value| Present::read(value.record())).collect()
+        self.newest(key).iter().filter_map(|record| Present::read(record)).collect()
     }
 }
 

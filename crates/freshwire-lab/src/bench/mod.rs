@@ -2,6 +2,7 @@
 
 mod a1;
 mod acks;
+mod crowd;
 mod fan_out;
 mod idle;
 mod loopback;
@@ -102,6 +103,8 @@ enum What {
     Receive,
     /// Viewers of `freshwire serve` beside some that are slow or read nothing. Minutes; needs ffmpeg.
     Isolation,
+    /// Readers of values by key beside 300 slow ones. Minutes.
+    Crowd,
 }
 
 /// Runs `freshwire-lab bench`.
@@ -145,6 +148,9 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     if args.what.contains(&What::Isolation) {
         viewers::isolation::measure(args.repeat, &args.viewers, &mut report)?;
+    }
+    if args.what.contains(&What::Crowd) {
+        crowd::measure(args.repeat, &mut report)?;
     }
     if args.what.contains(&What::Path) {
         path::measure(&args.path, args.repeat, &mut report)?;

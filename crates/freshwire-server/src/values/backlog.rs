@@ -19,11 +19,11 @@ use super::keys::{Due, Keys};
 use super::member::{Identity, WatcherSnapshot};
 use super::places::Places;
 
-/// Most values that wait in the ring of a watcher that keeps up. What a publisher sends at once then rarely has to wait for the topic
-/// (measured with `bench crowd`).
+/// Most values that wait in the ring of a watcher that keeps up: one tick of a source with some fifty objects, as in the guide.
 const MOST_QUEUED: usize = 64;
 
-/// The same for a watcher whose values are replaced before they are sent: enough for the engine to go on until the topic has looked.
+/// The same for a watcher whose values are replaced before they are sent. A change finds its key among few then, and the engine has
+/// enough to write until the topic looks again.
 const FEWEST_QUEUED: usize = 8;
 
 /// A watcher with its backlog.
@@ -47,7 +47,7 @@ pub(super) struct Member {
     /// Whose turn it is.
     cursor: usize,
     replaced: u64,
-    /// Looks at queued values and at marks: what its turns have cost.
+    /// Queued values and marks looked at so far.
     #[cfg(test)]
     pub(super) work: u64,
 }

@@ -121,16 +121,17 @@ impl Member {
         }
         // A ring with nothing in it is that of a watcher that keeps up: its publisher fills it again, without the detour by its task.
         if self.is_behind() && sender.producer().backlog(self.sink.ring()) == 0 {
-            self.refill(keys, sender, now);
+            let _given = self.refill(keys, sender, now);
         }
         self.report();
     }
 
-    /// Gives what is marked, as far as the ring has room.
-    pub(super) fn refill(&mut self, keys: &mut Keys, sender: &mut Sender, now: Timestamp) {
+    /// Gives what is marked, as far as the ring has room. Returns `false` if it has none.
+    pub(super) fn refill(&mut self, keys: &mut Keys, sender: &mut Sender, now: Timestamp) -> bool {
         if self.is_gone || !self.is_behind() {
-            return;
+            return false;
         }
+        let mut has_given = false;
         self.look(sender);
         if self.queued.is_empty() {
             self.room = (self.room * 2).min(MOST_QUEUED);
@@ -139,6 +140,7 @@ impl Member {
             if !self.has_room(sender, now) || !self.give(place, None, keys, sender, now) {
                 break;
             }
+            has_given = true;
             if !is_end {
                 self.cursor = place + 1;
             }
@@ -149,6 +151,7 @@ impl Member {
             self.leave(keys);
         }
         self.report();
+        has_given
     }
 
     /// Gives up what it waits for: it has left, or its ring has ended.
@@ -168,7 +171,7 @@ impl Member {
     }
 
     /// Something is marked.
-    fn is_behind(&self) -> bool {
+    pub(super) fn is_behind(&self) -> bool {
         !self.values.is_empty() || !self.ends.is_empty()
     }
 

@@ -242,15 +242,15 @@ impl Topic {
         self.lock().keys.records(key)
     }
 
-    /// Offers a watcher again what found no room.
-    pub(super) fn retry(&self, id: u64) {
+    /// Offers a watcher again what found no room. Returns `false` if there is still none.
+    pub(super) fn retry(&self, id: u64) -> bool {
         let mut state = self.lock();
         let at = state.position(id);
-        let State { sender: Some(sender), keys, members, .. } = &mut *state else { return };
-        if let Some(member) = at.and_then(|at| members.get_mut(at)) {
-            member.refill(keys, sender, now());
-            sender.wake_noted();
-        }
+        let State { sender: Some(sender), keys, members, .. } = &mut *state else { return false };
+        let Some(member) = at.and_then(|at| members.get_mut(at)) else { return false };
+        let has_given = member.refill(keys, sender, now());
+        sender.wake_noted();
+        has_given
     }
 
     pub(super) fn leave(&self, id: u64) {
@@ -300,8 +300,13 @@ impl State {
         keys.wait(place);
         if let Some(sender) = sender {
             let now = now();
-            members.iter_mut().for_each(|member| member.offer(place, keys, sender, now));
-            sender.wake_noted();
+            // Watchers that keep up are first and their engines awake before the crowd of slow ones is looked at. One that falls behind
+            // meanwhile is marked once more, which changes nothing.
+            for is_behind in [false, true] {
+                let these = members.iter_mut().filter(|member| member.is_behind() == is_behind);
+                these.for_each(|member| member.offer(place, keys, sender, now));
+                sender.wake_noted();
+            }
         }
         keys.stop_waiting(place);
         keys.settle(place);

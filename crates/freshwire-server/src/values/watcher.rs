@@ -1,12 +1,16 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use freshwire::choice::Gate;
 use freshwire::{Ended, Sink, SinkWatch};
 
 use super::member::{Identity, WatchRequest, WatcherSnapshot};
 use super::{Topic, ValueError};
+
+/// The pause after a look that found no room. Some values still wait in the ring then, so that the path does not run dry.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A watcher's place in a topic; dropping it disconnects after the value in progress.
 pub struct Watcher {
@@ -65,9 +69,10 @@ impl Watcher {
             self.identity.missing().await;
             let Some(room) = self.room() else { return pending().await };
             room.changed().await;
-            // A publisher may have offered it meanwhile. The engine reports each turn, and the topic's lock is shared.
-            if self.identity.is_missing() {
-                self.topic.retry(self.identity.id);
+            // A publisher may have offered it meanwhile. The engine reports each turn, also those that take nothing from the ring, and the
+            // topic's lock is shared.
+            if self.identity.is_missing() && !self.topic.retry(self.identity.id) {
+                tokio::time::sleep(LOOK_AGAIN).await;
             }
         }
     }

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use freshwire_units::{Rate, Timestamp};
@@ -311,14 +311,11 @@ fn ready(queue: &[Record]) -> impl Fn(usize) -> bool + '_ {
 
 /// The oldest record that a newer one with the same key replaces.
 fn superseded(queue: &[Record]) -> Option<usize> {
-    let mut newest: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
-    for (at, record) in queue.iter().enumerate().filter(|(_, record)| record.key != 0) {
-        let entry = newest.entry(record.key).or_insert((record.seq, at));
-        *entry = (*entry).max((record.seq, at));
-    }
-    queue.iter().enumerate().position(|(at, record)| {
-        record.key != 0 && newest.get(&record.key).is_some_and(|&(_, kept)| kept != at)
-    })
+    let keyed = queue.iter().enumerate().filter(|(_, record)| record.key != 0);
+    let mut keyed: Vec<_> = keyed.map(|(at, record)| (record.key, record.seq, at)).collect();
+    keyed.sort_unstable();
+    let replaced = keyed.windows(2).filter(|pair| pair[0].0 == pair[1].0);
+    replaced.map(|pair| pair[0].2).min()
 }
 
 /// When the first record of each recent group came into being.

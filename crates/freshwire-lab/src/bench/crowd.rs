@@ -171,9 +171,14 @@ fn sip(sockets: &[TcpStream], stopped: &Arc<AtomicBool>) -> anyhow::Result<JoinH
     Ok(std::thread::spawn(move || {
         let mut buffer = [0; SIP_BYTES];
         while !stopped.load(Ordering::Relaxed) {
-            // Nothing to read, or an end: the next look tells.
-            sockets.iter_mut().for_each(|socket| drop(socket.read(&mut buffer)));
-            std::thread::sleep(SIP_EVERY);
+            // One after the other: readers do not keep step. Nothing to read, or an end: the next look tells.
+            for socket in &mut sockets {
+                let _ = socket.read(&mut buffer);
+                std::thread::sleep(SIP_EVERY / SLOW as u32);
+            }
+            if sockets.is_empty() {
+                return;
+            }
         }
     }))
 }

@@ -415,6 +415,21 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     fd
 }
 
+/// Binds a socket.
+///
+/// # Safety
+///
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: as the caller promises.
+    let returned = unsafe { real::bind(fd, address, len) };
+    if returned == 0 {
+        sockets::bound(fd);
+    }
+    returned
+}
+
 fn bad_descriptor() -> c_int {
     c_int::try_from(fail(Errno(libc::EBADF))).unwrap_or(-1)
 }

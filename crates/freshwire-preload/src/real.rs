@@ -59,6 +59,7 @@ macro_rules! real {
 use libc::{c_int, c_long, c_uint, c_ulong, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
 real!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int);
+real!(bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int);
 real!(close(fd: c_int) -> c_int);
 real!(close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int);
 real!(closefrom(first: c_int) -> ());

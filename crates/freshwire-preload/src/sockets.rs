@@ -50,6 +50,18 @@ pub(crate) fn created(fd: RawFd, is_udp: bool) {
     }
 }
 
+/// A socket got an address of its own: a receiver, which its first receive registers. Nothing is pushed before that, because the
+/// process that binds may leave the receiving to a child.
+pub(crate) fn bound(fd: RawFd) {
+    let Some(kind) = kind(fd) else { return };
+    if kind.load(Ordering::Acquire) == UNKNOWN {
+        created(fd, sys::is_udp(fd));
+    }
+    if relatives::is_owner() {
+        let _is_fresh = kind.compare_exchange(FRESH, USED, Ordering::AcqRel, Ordering::Acquire);
+    }
+}
+
 /// The socket of a receive; `None` for the kernel alone. `is_socket`: the call is one for sockets, so it is worth asking
 /// what an unknown descriptor is.
 pub(crate) fn of_receive(fd: RawFd, is_socket: bool) -> Option<Arc<Pushed>> {

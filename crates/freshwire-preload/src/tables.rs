@@ -15,9 +15,9 @@ const DESCRIPTORS: usize = 65_536;
 pub(crate) const UNKNOWN: u8 = 0;
 /// Anything but a UDP socket.
 pub(crate) const OTHER: u8 = 1;
-/// A UDP socket from which nothing was received. One that is used once, for a question and its answer, is left alone.
+/// A UDP socket that was not bound and has received nothing. One that is used once, for a question and its answer, is left alone.
 pub(crate) const FRESH: u8 = 2;
-/// A UDP socket from which something was received: the next receive registers it.
+/// A UDP socket that was bound or has received something: the next receive registers it.
 pub(crate) const USED: u8 = 3;
 /// A UDP socket whose buffer is emptied.
 pub(crate) const SERVED: u8 = 4;

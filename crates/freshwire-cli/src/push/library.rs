@@ -56,13 +56,34 @@ fn folder() -> anyhow::Result<PathBuf> {
     DirBuilder::new().recursive(true).mode(0o700).create(&folder).with_context(|| {
         format!("cannot make {}; set XDG_CACHE_HOME to a folder that can be written", folder.display())
     })?;
-    let found =
-        fs::symlink_metadata(&folder).with_context(|| format!("cannot look at {}", folder.display()))?;
+    check(&folder, own)
+}
+
+/// Returns the folder's real path, if only this user and root can write to it or replace it: the rule of OpenSSH's `StrictModes`, in
+/// which a folder with the sticky bit counts as well, since nobody can replace another user's entry in it.
+fn check(folder: &Path, own: u32) -> anyhow::Result<PathBuf> {
+    const WRITABLE: u32 = 0o022;
+    const STICKY: u32 = 0o1000;
+    let look =
+        |path: &Path| fs::symlink_metadata(path).with_context(|| format!("cannot look at {}", path.display()));
+    let found = look(folder)?;
     ensure!(
-        found.is_dir() && found.uid() == own && found.mode() & 0o022 == 0,
+        found.is_dir() && found.uid() == own && found.mode() & WRITABLE == 0,
         "{} is not a folder that you alone can write to: remove it, or set XDG_CACHE_HOME",
         folder.display()
     );
+    let folder =
+        fs::canonicalize(folder).with_context(|| format!("cannot look at {}", folder.display()))?;
+    for parent in folder.ancestors().skip(1) {
+        let found = look(parent)?;
+        let is_kept = found.mode() & WRITABLE == 0 || found.mode() & STICKY != 0;
+        ensure!(
+            [0, own].contains(&found.uid()) && is_kept,
+            "others can replace {}, because they can write to {}: chmod go-w it, or set XDG_CACHE_HOME",
+            folder.display(),
+            parent.display()
+        );
+    }
     Ok(folder)
 }
 
@@ -82,6 +103,29 @@ mod tests {
         let library = LIBRARY.expect("this is the repository");
         assert_eq!(library[..4], *b"\x7fELF");
         assert_eq!(u16::from_le_bytes([library[16], library[17]]), 3, "ET_DYN");
+    }
+
+    #[test]
+    fn no_folder_above_the_library_may_be_writable_by_others() {
+        let temporary = tempfile::tempdir().unwrap();
+        let own = rustix::process::getuid().as_raw();
+        let folder = temporary.path().join("home/cache/freshwire");
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder).unwrap();
+        assert_eq!(check(&folder, own).unwrap(), fs::canonicalize(&folder).unwrap());
+        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        let link = temporary.path().join("link");
+        std::os::unix::fs::symlink(folder.parent().unwrap(), &link).unwrap();
+        for above in folder.ancestors().take(3) {
+            for (mode, is_refused) in [(0o770, true), (0o707, true), (0o777, true), (0o755, false)] {
+                set(above, mode);
+                assert_eq!(check(&folder, own).is_err(), is_refused, "{} {mode:o}", above.display());
+                assert_eq!(check(&link.join("freshwire"), own).is_err(), is_refused, "{mode:o} behind a link");
+            }
+            set(above, 0o700);
+        }
+        set(&temporary.path().join("home"), 0o1777);
+        assert!(check(&folder, own).is_ok(), "as /tmp is");
+        assert!(check(&folder, own + 1).is_err(), "of another user");
     }
 
     #[test]

@@ -64,16 +64,16 @@ fn folder() -> anyhow::Result<PathBuf> {
 fn check(folder: &Path, own: u32) -> anyhow::Result<PathBuf> {
     const WRITABLE: u32 = 0o022;
     const STICKY: u32 = 0o1000;
-    let look =
-        |path: &Path| fs::symlink_metadata(path).with_context(|| format!("cannot look at {}", path.display()));
+    let look = |path: &Path| {
+        fs::symlink_metadata(path).with_context(|| format!("cannot look at {}", path.display()))
+    };
     let found = look(folder)?;
     ensure!(
         found.is_dir() && found.uid() == own && found.mode() & WRITABLE == 0,
         "{} is not a folder that you alone can write to: remove it, or set XDG_CACHE_HOME",
         folder.display()
     );
-    let folder =
-        fs::canonicalize(folder).with_context(|| format!("cannot look at {}", folder.display()))?;
+    let folder = fs::canonicalize(folder).with_context(|| format!("cannot look at {}", folder.display()))?;
     for parent in folder.ancestors().skip(1) {
         let found = look(parent)?;
         let is_kept = found.mode() & WRITABLE == 0 || found.mode() & STICKY != 0;
@@ -119,7 +119,11 @@ mod tests {
             for (mode, is_refused) in [(0o770, true), (0o707, true), (0o777, true), (0o755, false)] {
                 set(above, mode);
                 assert_eq!(check(&folder, own).is_err(), is_refused, "{} {mode:o}", above.display());
-                assert_eq!(check(&link.join("freshwire"), own).is_err(), is_refused, "{mode:o} behind a link");
+                assert_eq!(
+                    check(&link.join("freshwire"), own).is_err(),
+                    is_refused,
+                    "{mode:o} behind a link"
+                );
             }
             set(above, 0o700);
         }

@@ -376,8 +376,11 @@ fn a_local_grant_lasts_as_long_as_the_servers_name() {
         ..Rules::default()
     };
     let access = Access::new(local(&["studio.lan"]));
-    let here =
-        |host| Attempt { peer: SocketAddr::from(([127, 0, 0, 1], 4000)), host, ..attempt(Right::View, "live", None) };
+    let here = |host| Attempt {
+        peer: SocketAddr::from(([127, 0, 0, 1], 4000)),
+        host,
+        ..attempt(Right::View, "live", None)
+    };
     for (host, without) in [(Some("studio.lan:8080"), false), (Some("localhost:8080"), true), (None, true)] {
         let Verdict::Granted(grant) = access.check(&here(host)) else { panic!("{host:?}") };
         assert!(access.upholds(&grant), "{host:?}");

@@ -129,7 +129,8 @@ fn asked(
 ) -> Result<(Option<Duration>, RenditionsAsked), Box<Reply>> {
     let refuse = |why: String| Box::new(reply::text(StatusCode::BAD_REQUEST, &why));
     let latency = ViewRequest::latency_asked(query).map_err(|error| refuse(error.to_string()))?;
-    let renditions = ViewRequest::renditions_of(rendition, query).map_err(|error| refuse(error.to_string()))?;
+    let renditions =
+        ViewRequest::renditions_of(rendition, query).map_err(|error| refuse(error.to_string()))?;
     Ok((latency, renditions.unwrap_or(RenditionsAsked::All)))
 }
 

@@ -313,9 +313,8 @@ mod tests {
     fn ffmpeg_knows_the_options() {
         let mut found = 0;
         for known in &KNOWN {
-            let help =
-                Command::new("ffmpeg").args(["-hide_banner", "-h", &format!("encoder={}", known.name)]);
-            let mut help = help;
+            let mut help = Command::new("ffmpeg");
+            help.args(["-hide_banner", "-h", &format!("encoder={}", known.name)]);
             let Ok(output) = help.output() else { return println!("skipped: ffmpeg is not on this machine") };
             let help = String::from_utf8_lossy(&output.stdout).into_owned();
             if !help.contains("AVOptions") {
@@ -326,7 +325,7 @@ mod tests {
             let generic = ["-sc_threshold"];
             for pair in known.options.chunks(2).filter(|pair| !generic.contains(&pair[0])) {
                 let begins = |line: &&str| line.split_whitespace().next() == Some(pair[0]);
-                assert!(lines.iter().any(|line| begins(&line)), "{}: {pair:?}", known.name);
+                assert!(lines.iter().any(|line| begins(line)), "{}: {pair:?}", known.name);
             }
         }
         println!("{found} encoders");

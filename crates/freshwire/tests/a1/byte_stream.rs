@@ -7,7 +7,7 @@ use freshwire::a1::{
     ByteReader, ByteStream, ByteStreamError, ByteWriter, ConnectionConfig, MAX_STREAM_BLOCK, Node,
     NodeConfig, Qos, SinkConfig,
 };
-use freshwire::{SenderError, choice};
+use freshwire::{SenderError, choice, now};
 
 use super::{PATIENCE, connect, message, meta, sender};
 
@@ -85,10 +85,10 @@ fn write_in_slices(mut writer: ByteWriter, bytes: &[u8], slice: Duration) {
             Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
         }
     }
-    let give_up = std::time::Instant::now() + PATIENCE;
+    let give_up = now() + PATIENCE;
     while let Err(error) = writer.try_finish(slice) {
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-        assert!(std::time::Instant::now() < give_up, "{error}");
+        assert!(now() < give_up, "{error}");
     }
 }
 

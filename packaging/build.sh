@@ -159,7 +159,7 @@ step_library() {
 
     dev=$(fresh libfreshwire-dev)
     mkdir -p "$dev/$library"
-    cp -a "$all/$library/libfreshwire.so" "$all/$library/libfreshwire.a" "$all/$library/pkgconfig" "$dev/$library/"
+    cp -a "$all/$library/libfreshwire.so" "$all/$library/libfreshwire.a" "$all/$library/pkgconfig" "$all/$library/cmake" "$dev/$library/"
     strip --strip-debug "$dev/$library/libfreshwire.a"
     cp -a "$all/usr/include" "$dev/usr/"
     install -D -m 644 crates/freshwire-c/examples/positions.c "$dev/usr/share/doc/libfreshwire-dev/examples/positions.c"

@@ -92,6 +92,8 @@ try 'apt-get -qq install -y --no-install-recommends python3-venv >/dev/null; pyt
 try 'apt-get -qq install -y --no-install-recommends gcc libc6-dev pkg-config netcat-openbsd ./libfreshwire-dev_*.deb >/dev/null; cc -Wall -Werror positions.c -o positions $(pkg-config --cflags --libs freshwire)'
 alone './positions 5000 20 > positions.log & pid=$!; timeout 30 sh -c "until grep -q listens positions.log; do sleep 0.1; done"; timeout 60 nc 127.0.0.1 5000 | grep -c "tick 19$" | tee last; test "$(cat last)" = 50; wait $pid; cat positions.log'
 try 'ldd positions | grep libfreshwire.so.1'
+# The manual's project, with both libraries.
+try 'apt-get -qq install -y --no-install-recommends cmake make >/dev/null; mkdir cmake; cp positions.c cmake/position.c; sed -n "/^...cmake$/,/^...$/{//!p}" /usr/share/doc/libfreshwire-dev/manual.md >cmake/CMakeLists.txt; cmake -S cmake -B cmake/shared; cmake --build cmake/shared; ldd cmake/shared/position | grep libfreshwire.so.1; sed -i "s/Freshwire::freshwire)/Freshwire::freshwire-static)/" cmake/CMakeLists.txt; cmake -S cmake -B cmake/static; cmake --build cmake/static; ! ldd cmake/static/position | grep libfreshwire'
 try 'apt-get -qq install -y --no-install-recommends tshark ./freshwire-wireshark_*.deb >/dev/null 2>&1; tshark -G protocols | grep -w a1'
 try 'apt-get -qq install -y --no-install-recommends ./gstreamer1.0-freshwire_*.deb gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly gstreamer1.0-libav >/dev/null; dpkg-query -f "\${Depends}\n" -W gstreamer1.0-freshwire; gst-inspect-1.0 freshwiresink | grep stream-name; gst-inspect-1.0 freshwiresrc | grep codec'
 alone 'sh -e pictures.sh'

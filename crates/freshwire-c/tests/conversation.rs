@@ -124,30 +124,47 @@ fn under_valgrind_nothing_is_lost_or_invalid() {
     }
 }
 
-#[test]
-fn the_manuals_first_program_delivers_a_record() {
-    let manual = std::fs::read_to_string(folder().join("../../docs/c.md")).expect("the manual");
-    let program = manual.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a program");
+const MANUAL: &str = "../../docs/c.md";
+
+/// The first block of the manual that starts with these lines.
+fn block_of_the_manual(start: &str) -> String {
+    let manual = std::fs::read_to_string(folder().join(MANUAL)).expect("the manual");
+    let at = manual.find(start).unwrap_or_else(|| panic!("{MANUAL} has no {start}"));
+    let block = &manual[at..][start.find('\n').expect("a fence, and a line") + 1..];
+    block.split("```").next().expect("a block").to_owned()
+}
+
+/// Writes the manual's first program to a file, and lets what `build` makes of it send to a viewer.
+fn send_with_the_manuals_program(source: &Path, build: impl FnOnce() -> Command) {
     let viewer = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = viewer.local_addr().expect("an address").port();
+    let program = block_of_the_manual("```c\n#include");
     assert!(program.contains("htons(5000)"), "{program}");
-    let program = program.replace("htons(5000)", &format!("htons({port})"));
-    let scratch = tempfile::tempdir().expect("a folder");
-    let (source, built) = (scratch.path().join("position.c"), scratch.path().join("position"));
-    std::fs::write(&source, program).expect("written");
-    let mut cc = Command::new("cc");
-    cc.args(WARNINGS).arg("-I").arg(folder().join("include")).arg(&source).arg("-o").arg(&built);
-    run(cc.arg("-L").arg(libraries()).arg("-lfreshwire_c"));
+    std::fs::write(source, program.replace("htons(5000)", &format!("htons({port})"))).expect("written");
+    let mut built = build();
     let reader = std::thread::spawn(move || {
         let mut text = String::new();
         viewer.accept().expect("a program").0.read_to_string(&mut text).map(|_| text)
     });
-    // Programs: own
-    let said = run(Command::new(built).env("LD_LIBRARY_PATH", libraries()));
+    let said = run(&mut built);
     assert_eq!(
         (said.as_str(), reader.join().expect("no panic").expect("text")),
         ("delivered\n", "position 4711\n".to_owned())
     );
+}
+
+#[test]
+fn the_manuals_first_program_delivers_a_record() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (source, program) = (scratch.path().join("position.c"), scratch.path().join("position"));
+    send_with_the_manuals_program(&source, || {
+        let mut cc = Command::new("cc");
+        cc.args(WARNINGS).arg("-I").arg(folder().join("include")).arg(&source).arg("-o").arg(&program);
+        run(cc.arg("-L").arg(libraries()).arg("-lfreshwire_c"));
+        let mut built = Command::new(&program);
+        built.env("LD_LIBRARY_PATH", libraries());
+        built
+    });
 }
 
 #[test]

@@ -1,4 +1,7 @@
-//! `make install` into a folder: names, versions and the soname of the library, and a program that is built with pkg-config alone.
+//! `make install` into a folder: names, versions and the soname of the library, and programs that are built with pkg-config or CMake
+//! alone.
+
+mod cmake;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -14,10 +17,15 @@ const PREFIX: &str = "/usr";
 
 /// Installs what cargo has built for this test.
 fn install(into: &Path) -> PathBuf {
+    install_with(into, &[&format!("PREFIX={PREFIX}")])
+}
+
+/// The same with the folders that these variables of the Makefile name.
+fn install_with(into: &Path, folders: &[&str]) -> PathBuf {
     let root = into.join("root");
     let variable = |name: &str, value: &Path| format!("{name}={}", value.display());
     let mut make = Command::new("make");
-    make.arg("-C").arg(folder()).args(["--silent", "install", &format!("PREFIX={PREFIX}")]);
+    make.arg("-C").arg(folder()).args(["--silent", "install"]).args(folders);
     make.arg(variable("DESTDIR", &root)).arg(variable("O", &into.join("built")));
     make.arg(variable("ARCHIVE", &libraries().join("libfreshwire_c.a")));
     // Of a `make test` around this one.

@@ -7,7 +7,7 @@ LAB = $(or $(CARGO_TARGET_DIR),target)/release/freshwire-lab
 FUZZ_MS ?= 60000
 
 .PHONY: help demo test check build install-demo install-test fuzz memory worlds scenes held-out soak-values lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
-	packages packages-test packages-twice install-packages test-root documents \
+	packages packages-test packages-twice install-packages install-packages-test test-root documents \
 	test-kernel test-kernel-long test-kernel-loads test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
 
@@ -38,14 +38,17 @@ test-kernel-debug: install-test ## the same under lockdep, KASAN, kmemleak and K
 build: ## the commands freshwire and freshwire-lab
 	$(CARGO) build --release --locked --package freshwire-cli --package freshwire-lab
 
-packages: install-packages ## packages for Debian, the wheel, the crates; in target/packages
-	packaging/build.sh
+# Steps of packaging/build.sh, by default all: `make packages STEPS="binaries library"` makes the C library's packages.
+STEPS ?=
 
-packages-test: packages ## installs the packages in a clean Debian without Rust, uses them there, and runs the steps of the Dockerfile; root
+packages: ## packages for Debian, the wheel, the crates, or STEPS of them; in target/packages; says first how long it takes
+	@packaging/build.sh --install $(STEPS)
+
+packages-test: install-packages-test packages ## installs the packages in a clean Debian without Rust, uses them there, and runs the steps of the Dockerfile; root
 	packaging/test.sh
 	packaging/docker/test.py
 
-test-root: install-packages ## the installation of `make test` in a clean Debian, each requirement asked for, every block of the documents run; root
+test-root: install-packages-test ## the installation of `make test` in a clean Debian, each requirement asked for, every block of the documents run; root
 	packaging/root.sh
 
 documents: install-test ## every block of code in the documents, the slow ones too
@@ -56,6 +59,9 @@ packages-twice: install-packages ## builds the packages twice in different folde
 
 install-packages:
 	@xtask/install.sh packages
+
+install-packages-test:
+	@xtask/install.sh packages-test
 
 install-demo:
 	@xtask/install.sh demo

@@ -1,15 +1,56 @@
 #!/usr/bin/env bash
 # Builds the packages: `build.sh` all of them, `build.sh STEP...` some. Steps are:
 # binaries wheel command library gstreamer python dkms wireshark crates.
+# `build.sh --plan [STEP...]` only says what would be done, and how long it takes; `build.sh --steps` lists all steps.
+# `build.sh --install [STEP...]` installs first what these steps need.
 # The packages are in O, by default target/packages. PROFILE=dev takes a debug build, for tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+all_steps=(binaries wheel command library gstreamer python dkms wireshark crates)
+if [ "${1:-}" = --steps ]; then
+    printf '%s\n' "${all_steps[@]}"
+    exit
+fi
+
+say() { printf '%s\n' "$*"; }
+fail() { printf 'build.sh: %s\n' "$*" >&2; exit 1; }
+
+# Seconds of processor time of each step's first release build. An estimate: twice the 7 minutes of a debug build of all steps
+# (docs/lab-notebook/2026-11-28-packages.md), shared out.
+declare -A seconds=([binaries]=540 [wheel]=200 [command]=20 [library]=30 [gstreamer]=10 [python]=5 [dkms]=3 [wireshark]=1 [crates]=20)
+
+processors=$(nproc)
+# How long some steps take on the processors of this machine, with nothing else to do.
+expected() { # step...
+    local step sum=0 minutes
+    for step in "$@"; do sum=$((sum + seconds[$step])); done
+    minutes=$(((sum / processors + 59) / 60))
+    if ((minutes <= 1)); then echo "a minute"; else echo "$minutes minutes"; fi
+}
+
+mode=
+case ${1:-} in --plan | --install)
+    mode=$1
+    shift
+    ;;
+esac
+steps=("$@")
+if ((${#steps[@]} == 0)); then steps=("${all_steps[@]}"); fi
+for step in "${steps[@]}"; do
+    if [ -z "${seconds[$step]:-}" ]; then fail "no step is called $step: take some of ${all_steps[*]}"; fi
+done
 
 profile=${PROFILE:-release}
 target=${CARGO_TARGET_DIR:-target}
 case $target in /*) ;; *) target=$PWD/$target ;; esac
 out=${O:-$target/packages}
 case $out in /*) ;; *) out=$PWD/$out ;; esac
+# First of all, while things are missing that xtask/install.sh installs.
+say "packages of Freshwire in $out, with the profile $profile: ${steps[*]}"
+say "a first build takes about $(expected "${steps[@]}") on $processors idle processors, and longer beside other work (load now: $(cut -d ' ' -f 1 /proc/loadavg))"
+if [ "$mode" = --plan ]; then exit; fi
+if [ "$mode" = --install ]; then xtask/install.sh packages "${steps[@]}"; fi
 built=$target/debug
 # The builder's folders are not in the packages, although panic messages name sources. Elsewhere than other builds,
 # because Cargo would overwrite each with the other's flags.
@@ -34,9 +75,6 @@ multiarch=$(dpkg-architecture -q DEB_HOST_MULTIARCH)
 debian=packaging/debian
 maintainer="Freshwire developers <freshwire@users.noreply.github.com>"
 homepage=$(sed -n 's/^repository = "\(.*\)"$/\1/p' Cargo.toml)
-
-say() { printf '%s\n' "$*"; }
-fail() { printf 'build.sh: %s\n' "$*" >&2; exit 1; }
 
 # An empty folder for a package's files.
 fresh() {
@@ -118,7 +156,9 @@ step_wheel() {
         fi
     fi
     rm -f "$out"/freshwire-*.whl
-    "$maturin" build --quiet --locked --profile "$profile" --manifest-path crates/freshwire-python/Cargo.toml --out "$out"
+    # Cargo's progress; the profile was named once.
+    "$maturin" build --locked --profile "$profile" --manifest-path crates/freshwire-python/Cargo.toml --out "$out" 2>&1 |
+        sed -u '/Finished .* profile/d'
     say "$out"/freshwire-*.whl
 }
 
@@ -251,10 +291,17 @@ step_crates() {
     cargo publish --dry-run --workspace --locked --allow-dirty $verify
 }
 
+took() { # seconds
+    if (($1 < 60)); then echo "$1 s"; else echo "$(($1 / 60)) min $(($1 % 60)) s"; fi
+}
+
 mkdir -p "$out"
-steps=("$@")
-if ((${#steps[@]} == 0)); then steps=(binaries wheel command library gstreamer python dkms wireshark crates); fi
+number=0
 for step in "${steps[@]}"; do
-    if ! declare -F "step_$step" >/dev/null; then fail "no step is called $step: see the top of this file"; fi
+    number=$((number + 1))
+    say "[$number/${#steps[@]}] $step"
+    SECONDS=0
+    "step_$step"
+    say "[$number/${#steps[@]}] $step: $(took $SECONDS)"
 done
-for step in "${steps[@]}"; do "step_$step"; done
+say "the packages are in $out"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the packages that need no compiler, and checks what is in them; checks that the test of the Dockerfile knows each of its steps.
+# Builds the packages that need no compiler, and checks what is in them; checks what each step asks for and says in advance, and that
+# the test of the Dockerfile knows each of its steps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -44,6 +45,37 @@ for deb in "$out"/again/*.deb; do
     cmp "$deb" "$out/$(basename "$deb")" || fail "a second build differs"
 done
 echo "ok a second build is the same"
+
+# Each step asks for its own requirements, none for those of the test.
+asks() { # name job [step...]
+    local name=$1 listed
+    shift
+    listed=$(xtask/install.sh ask "$@") || true
+    grep -q "^[a-zA-Z]*  *[a-z-]* $name\( \|$\)" <<<"$listed"
+}
+bare=$out/bare
+mkdir "$bare"
+for name in bash cut dirname nproc env; do ln -s "$(command -v $name)" "$bare/"; done
+while read -r step; do
+    for name in debootstrap lintian ip tc unshare; do
+        if asks "$name" packages "$step"; then fail "the step $step asks for $name, which only the test needs"; fi
+    done
+    for name in 'gstreamer-1.0>=1.22' pkg-config; do
+        if [ "$step" != gstreamer ] && asks "$name" packages "$step"; then fail "the step $step asks for $name"; fi
+    done
+    asks strip packages "$step" || fail "the step $step does not ask for strip"
+    # Before anything is installed: without dpkg-dev and git.
+    plan=$(PATH=$bare packaging/build.sh --plan "$step")
+    grep -Eq 'about (a|[0-9]+) minutes? on [0-9]+ idle processors' <<<"$plan" || fail "the step $step does not say how long it takes: $plan"
+    [ "$(grep -o 'profile [a-z]*' <<<"$plan" | wc -l)" = 1 ] || fail "the step $step does not name its profile once: $plan"
+done < <(packaging/build.sh --steps)
+for name in debootstrap lintian ip; do asks "$name" packages-test || fail "the test of the packages does not ask for $name"; done
+for name in 'gstreamer-1.0>=1.22' cc make git; do asks "$name" packages || fail "make packages does not ask for $name"; done
+if packaging/build.sh --plan no-such-step 2>/dev/null; then fail "an unknown step is planned"; fi
+said=$(O=$out/again make --silent --no-print-directory packages STEPS=wireshark)
+[ "$(grep -o 'profile [a-z]*' <<<"$said" | wc -l)" = 1 ] || fail "make packages does not name its profile once: $said"
+grep -q '^\[1/1\] wireshark: [0-9]* s$' <<<"$said" || fail "a step does not say when it ends, and after which time"
+echo "ok each step asks for its own requirements, and says how long it takes"
 
 python3 packaging/docker/test.py --steps
 for script in packaging/build.sh packaging/test.sh; do bash -n "$script"; done

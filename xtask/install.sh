@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what `make demo`, `make test` or `make packages` needs and this machine lacks, by xtask/requirements.txt. As root it asks
 # apt; otherwise it prints the one line that an administrator would type, goes on where a package is optional, and stops where it is not.
-# `install.sh ask JOB` only says of each requirement whether it is there; `install.sh has KIND NAME` asks for one.
+# `install.sh packages STEP...` installs for some steps of packaging/build.sh, without a step for all of them.
+# `install.sh ask JOB [STEP...]` only says of each requirement whether it is there; `install.sh has KIND NAME` asks for one.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -34,16 +35,25 @@ has() {
     esac >/dev/null 2>&1
 }
 
-# The rows of a job, one name a line: kind, name, packages, and `!` where nothing runs without it.
+# The rows of some jobs, one name a line: kind, name, packages, and `!` where nothing runs without it.
 rows() {
     sed -e 's/#.*//' xtask/requirements.txt | while read -r kind names packages jobs; do
-        case " $jobs " in
-        *" $1! "*) mark='!' ;;
-        *" $1 "*) mark='?' ;;
-        *) continue ;;
-        esac
+        mark=
+        for one in "$@"; do
+            case " $jobs " in
+            *" $one! "*) mark='!' ;;
+            *" $one "*) mark=${mark:-?} ;;
+            esac
+        done
+        if [ -z "$mark" ]; then continue; fi
         for name in ${names//,/ }; do echo "$kind $name $packages $mark"; done
     done
+}
+
+# A job with its steps.
+jobs_of() {
+    echo "$@"
+    if [ "$*" = packages ]; then packaging/build.sh --steps; fi
 }
 
 case ${1:-} in
@@ -52,20 +62,22 @@ has)
     exit
     ;;
 ask)
+    : "${2:?usage: install.sh ask JOB [STEP...]}"
     missing=0
     while read -r kind name packages _; do
         if has "$kind" "$name"; then echo "ok       $kind $name"; else
             echo "MISSING  $kind $name (${packages//,/ })"
             missing=$((missing + 1))
         fi
-    done < <(rows "${2:?usage: install.sh ask JOB}")
+    # shellcheck disable=SC2046
+    done < <(rows $(jobs_of "${@:2}"))
     echo "$missing missing"
     [ "$missing" = 0 ]
     exit
     ;;
-demo | test | packages | bench) job=$1 ;;
+demo | test | packages | packages-test | bench) job=$1 ;;
 *)
-    echo "usage: install.sh demo|test|packages|bench" >&2
+    echo "usage: install.sh demo|test|packages [STEP...]|packages-test|bench" >&2
     exit 2
     ;;
 esac
@@ -80,7 +92,8 @@ while read -r kind name packages mark; do
         *) if [ "$mark" = '!' ]; then needed+=("$package"); else wanted+=("$package"); fi ;;
         esac
     done
-done < <(rows "$job")
+# shellcheck disable=SC2046
+done < <(rows $(jobs_of "$@"))
 
 missing=("${needed[@]}" "${wanted[@]}")
 if ((${#missing[@]})); then
@@ -115,6 +128,7 @@ if [ "$job" = test ] && ! { cargo fmt --version && cargo clippy --version; } >/d
         exit 1
     fi
 fi
-if [ "$job" = packages ] && lacks cargo-deb; then
-    cargo install --quiet --locked cargo-deb@3.8.0
+if [ "$job" = packages ] && lacks cargo-deb && jobs_of "$@" | grep -w command >/dev/null; then
+    echo "installing cargo-deb, for the package of the command: it is compiled first, which takes some minutes"
+    cargo install --locked cargo-deb@3.8.0
 fi

@@ -3,6 +3,20 @@
 
 pub(crate) const TABLE: &str = "xtask/requirements.txt";
 
+/// What things are needed for; after `bench` the steps of `packaging/build.sh` that need more than others.
+const JOBS: [&str; 10] = [
+    "test",
+    "demo",
+    "packages",
+    "packages-test",
+    "bench",
+    "binaries",
+    "wheel",
+    "library",
+    "gstreamer",
+    "python",
+];
+
 /// What a requirement is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -71,10 +85,10 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
         let Some((_, kind)) = KINDS.iter().find(|(word, _)| word == kind) else {
             return Err(format!("{TABLE}:{line} has the unknown kind {kind}"));
         };
-        let known = |job: &&str| ["test", "demo", "packages", "bench"].contains(&job.trim_end_matches('!'));
-        if jobs.is_empty() || !jobs.iter().all(known) {
+        if jobs.is_empty() || !jobs.iter().all(|job| JOBS.contains(&job.trim_end_matches('!'))) {
             return Err(format!(
-                "{TABLE}:{line} needs jobs: test, demo, packages or bench, with `!` where nothing runs without it"
+                "{TABLE}:{line} needs jobs of {}, with `!` where nothing runs without it",
+                JOBS.join(", ")
             ));
         }
         for name in names.split(',') {

@@ -161,6 +161,7 @@ fn the_manuals_first_program_delivers_a_record() {
         let mut cc = Command::new("cc");
         cc.args(WARNINGS).arg("-I").arg(folder().join("include")).arg(&source).arg("-o").arg(&program);
         run(cc.arg("-L").arg(libraries()).arg("-lfreshwire_c"));
+        // Programs: own
         let mut built = Command::new(&program);
         built.env("LD_LIBRARY_PATH", libraries());
         built

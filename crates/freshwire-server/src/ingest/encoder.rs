@@ -325,7 +325,7 @@ mod tests {
             let generic = ["-sc_threshold"];
             for pair in known.options.chunks(2).filter(|pair| !generic.contains(&pair[0])) {
                 let begins = |line: &&str| line.split_whitespace().next() == Some(pair[0]);
-                assert!(lines.iter().any(|line| begins(line)), "{}: {pair:?}", known.name);
+                assert!(lines.iter().any(begins), "{}: {pair:?}", known.name);
             }
         }
         println!("{found} encoders");

@@ -46,14 +46,8 @@ where
     B: hyper::body::Body,
 {
     context.counters.http_requests.add_one();
-    if let Some(reply) = guard::preflight(request, &context.origins()) {
+    if let Some(reply) = reply_to_no_get(context, request) {
         return reply.into();
-    }
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return reply::method_not_allowed().into();
-    }
-    if !request.body().is_end_stream() {
-        return reply::text(StatusCode::BAD_REQUEST, "a GET request has no body").into();
     }
     let not_found = || reply::text(StatusCode::NOT_FOUND, "there is no such page or stream").into();
     let Some(route) = Route::of(request.uri()) else { return not_found() };
@@ -120,6 +114,19 @@ where
         latency,
         renditions,
     }))
+}
+
+/// The reply to a preflight, to another method and to a request with a body.
+fn reply_to_no_get<B: hyper::body::Body>(context: &Context, request: &Request<B>) -> Option<Reply> {
+    let preflight = guard::preflight(request, &context.origins());
+    if preflight.is_some() {
+        return preflight;
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Some(reply::method_not_allowed());
+    }
+    let has_body = !request.body().is_end_stream();
+    has_body.then(|| reply::text(StatusCode::BAD_REQUEST, "a GET request has no body"))
 }
 
 /// The bound on the age of pictures and the renditions that a viewer asks for.

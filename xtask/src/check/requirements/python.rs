@@ -22,8 +22,9 @@ pub(super) fn read(path: &str, text: &str, own: &[String], calls: &mut Calls) {
         let code = line.trim_start();
         for module in imports(code) {
             let top = module.split('.').next().unwrap_or_default();
-            let is_known =
-                STANDARD.split_whitespace().any(|name| name == top) || own.iter().any(|name| name == top);
+            let is_known = top.starts_with('_')
+                || STANDARD.split_whitespace().any(|name| name == top)
+                || own.iter().any(|name| name == top);
             if !top.is_empty() && !is_known {
                 calls.module(path, number, top);
             }

@@ -1,4 +1,4 @@
-//! What a receiver on this machine has not read, by its own kernel's word. Its queue stands if it is above the bound for an interval
+//! What a receiver on this machine has not read, as its kernel reports. The queue is a standing one if it is above the bound for an interval
 //! (CoDel, RFC 8289). A program that waited for a processor empties it in between, a slow one does not.
 //!
 //! ```text

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use freshwire::fanout::{Producer, RingPushError, Stored};
@@ -17,7 +18,7 @@ pub(super) struct Value {
     count: u64,
     pub(super) seq: u64,
     pub(super) generated: Timestamp,
-    pub(super) record: Vec<u8>,
+    record: Arc<Vec<u8>>,
     /// In the arena, while a reader waits for it.
     stored: Option<Stored>,
 }
@@ -60,7 +61,7 @@ pub(super) struct Keys {
 
 impl Value {
     fn new(key: &str, number: u64, count: u64, seq: u64, content: Option<&Content>) -> Self {
-        let record = record(key, count, SystemTime::now(), content);
+        let record = Arc::new(record(key, count, SystemTime::now(), content));
         Self { number, count, seq, generated: now(), record, stored: None }
     }
 
@@ -112,8 +113,8 @@ impl Keys {
     }
 
     /// Records of the newest value of this key, or of all keys in their order.
-    pub(super) fn records(&self, key: Option<&str>) -> Vec<Vec<u8>> {
-        let record = |place: &usize| Some(self.entries.get(*place)?.as_ref()?.newest.record.clone());
+    pub(super) fn records(&self, key: Option<&str>) -> Vec<Arc<Vec<u8>>> {
+        let record = |place: &usize| Some(Arc::clone(&self.entries.get(*place)?.as_ref()?.newest.record));
         match key {
             Some(key) => self.places.get(key).and_then(record).into_iter().collect(),
             None => self.places.values().filter_map(record).collect(),

@@ -238,7 +238,7 @@ impl Topic {
     }
 
     /// Records of the newest value of this key, or of all of them in their order.
-    pub(super) fn newest(&self, key: Option<&str>) -> Vec<Vec<u8>> {
+    pub(super) fn newest(&self, key: Option<&str>) -> Vec<Arc<Vec<u8>>> {
         self.lock().keys.records(key)
     }
 

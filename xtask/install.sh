@@ -24,7 +24,8 @@ has() {
     python) /usr/bin/python3 -c "import $2" ;;
     typelib) /usr/bin/python3 -c "import gi; gi.require_version('$2', '1.0'); from gi.repository import $2" ;;
     header) cc -E -include "$2" -xc /dev/null ;;
-    library) ldconfig -p | grep -qF "$2" ;;
+    # `grep -q` would end before its input does, and the pipe with an error.
+    library) ldconfig -p | grep -F "$2" ;;
     pkg-config) pkg-config "--atleast-version=${2#*>=}" "${2%>=*}" ;;
     static) ! lacks "$2" && ! ldd "$(command -v "$2")" ;;
     script) "./$2" --check ;;

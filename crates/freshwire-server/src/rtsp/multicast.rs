@@ -223,7 +223,8 @@ mod tests {
         assert_ne!(first.address, second.address);
         assert!(of("hall").is_none(), "no address is left");
         drop(first);
-        assert_eq!(of("hall").unwrap().address(Kind::Audio).to_string(), "239.192.0.0:5006");
+        let hall = of("hall").unwrap();
+        assert_eq!(hall.address(Kind::Audio).to_string(), "239.192.0.0:5006");
         // A stream of the same name is another one, and gets the address although somebody has not left yet.
         hub.exchange(&["door".to_owned()], &[]).unwrap();
         let again = of("door").unwrap();

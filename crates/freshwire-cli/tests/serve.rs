@@ -436,7 +436,7 @@ fn a_reload_changes_who_may_view_what_and_a_file_with_an_error_changes_nothing()
     for player in [&goes, &stays] {
         wait_until(|| pictures(player) > 10, || format!("{}\n{}", player.log(), server.0.log()));
     }
-    assert!(!sees("bert", "live") && !sees("anna", "second"), "{}", server.0.log());
+    assert!(!sees("carl", "live") && !sees("anna", "second"), "{}", server.0.log());
 
     write("bert", &["live", "second"]);
     server.0.signal("HUP");

@@ -110,7 +110,7 @@ def test_late_packets_are_overtaken():
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"rate": "300kb"}, ValueError, '"300kb" is not a rate such as 512kbit, 1024Kibit or 6Mbit'),
+        ({"rate": "300kb"}, ValueError, '"300kb" is not clear: some programs read bytes there and some bits'),
         ({"rate": -1}, OverflowError, "negative"),
         ({"rate": 0}, ValueError, "a link of rate zero carries nothing"),
         ({"rate": 1.5}, TypeError, "float"),

@@ -136,7 +136,8 @@ impl World {
             let lacks = all.iter().find(|far| far.known != self.expected_by(far) || waits(far));
             let Some(lacks) = lacks else { break };
             let expected = self.expected_by(lacks);
-            assert!(Instant::now() < deadline, "{:?} instead of {expected:?}", lacks.known);
+            let snapshot = lacks.watcher.snapshot();
+            assert!(Instant::now() < deadline, "{:?} instead of {expected:?}: {snapshot:?}", lacks.known);
         }
         assert_eq!(self.topic.snapshot().waiting_deletions, 0);
     }

@@ -136,8 +136,9 @@ impl Config {
             return Ok(());
         }
         Err(ConfigError::general(format!(
-            "{exposed} can be reached from other machines, and nobody has a password: add a user (--user NAME:PASSWORD, \
-             or [access.users.NAME] in the file), a link_secret for signed links, or let everybody view with --open"
+            "{exposed} can be reached from other machines, and nobody has a password: add a user \
+             (--user NAME:PASSWORD, or [access.users.NAME] in the file), a link_secret for signed links, or let everybody \
+             view with --open"
         )))
     }
 

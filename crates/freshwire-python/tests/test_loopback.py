@@ -220,7 +220,9 @@ def test_a_sink_that_is_refused_costs_no_ring(engine, pair):
             sender.add_sink(near, choice.fifo(), **options)
     listening.close()
     udp.close()
-    sender.add_sink(pair[0], choice.fifo()).push(b"after")
+    # Without a name the sink would end before its record is sent.
+    sink = sender.add_sink(pair[0], choice.fifo())
+    sink.push(b"after")
     assert read_exactly(pair[1], 5) == b"after"
 
 

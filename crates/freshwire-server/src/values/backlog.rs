@@ -15,7 +15,7 @@ use freshwire::choice::Reason;
 use freshwire::fanout::RingPushError;
 use freshwire::{Meta, Sender, SinkId, Timestamp};
 
-use super::keys::{Due, Keys};
+use super::keys::{Due, Keys, State};
 use super::member::{Identity, WatcherSnapshot};
 use super::places::Places;
 
@@ -62,8 +62,10 @@ pub(super) struct Wishes {
 /// A record in the ring.
 struct Queued {
     index: u64,
-    /// The key's place; `None` for the end of a key.
+    /// The key's place; `None` for a deletion, after which the place may become that of another key, and in a ring that is kept in order.
     place: Option<usize>,
+    /// It ends the text of a key that goes on in bytes.
+    is_end: bool,
     deadline: Timestamp,
 }
 
@@ -211,7 +213,8 @@ impl Member {
         }
     }
 
-    /// Drops the older value of a key, if it still waits in the ring: its blocks are free at once, however slow the path is.
+    /// Drops the older value of a key, if it still waits in the ring: its blocks are free at once, however slow the path is. The end of
+    /// its text as well: the policy would drop it for a newer value, and the watcher keeps the older one if that is dropped here.
     fn take_back(&mut self, place: usize, sender: &mut Sender) -> bool {
         #[cfg(test)]
         {
@@ -220,13 +223,14 @@ impl Member {
         let Some(at) = self.queued.iter().position(|queued| queued.place == Some(place)) else {
             return false;
         };
-        let Some(Queued { index, .. }) = self.queued.remove(at) else { return false };
+        let Some(Queued { index, is_end, .. }) = self.queued.remove(at) else { return false };
         let is_dropped = sender.producer().drop_at(self.sink.ring(), index, Reason::Application);
+        if is_dropped == is_end {
+            self.held.insert(place);
+        }
         if is_dropped {
             self.replaced += 1;
             self.room = (self.room / 2).max(FEWEST_QUEUED);
-        } else {
-            self.held.insert(place);
         }
         is_dropped
     }
@@ -241,7 +245,7 @@ impl Member {
         let producer = sender.producer();
         self.queued.retain(|queued| {
             let waits = producer.is_waiting(ring, queued.index);
-            if let Some(place) = queued.place.filter(|_| !waits) {
+            if let Some(place) = queued.place.filter(|_| !waits && !queued.is_end) {
                 held.insert(place);
             }
             waits
@@ -304,6 +308,7 @@ impl Member {
         let meta = Meta { seq, generated, deadline, key, ..Meta::default() };
         let (ring, producer) = (self.sink.ring(), sender.producer());
         let pushed = value.stored(producer).and_then(|stored| producer.push_stored(ring, stored, &meta));
+        let is_deleted = keys.entry(place).is_some_and(|entry| entry.state == State::Deleted);
         match pushed {
             Ok(pushed) => {
                 if pushed.notify {
@@ -316,8 +321,8 @@ impl Member {
                     // Without a search of its ring for what is taken: the end of a key that it never got does no harm.
                     self.held.insert(place);
                 }
-                let place = (!is_end && !is_in_order).then_some(place);
-                self.queued.push_back(Queued { index: pushed.index, place, deadline });
+                let place = (!is_deleted && !is_in_order).then_some(place);
+                self.queued.push_back(Queued { index: pushed.index, place, is_end, deadline });
                 true
             }
             Err(RingPushError::Full | RingPushError::OutOfBlocks) => false,

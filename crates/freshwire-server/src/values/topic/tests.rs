@@ -241,6 +241,35 @@ fn any_reader_of_any_changes_ends_with_the_present_values() {
     });
 }
 
+/// The policy drops the end of a text for the next text, and that one is taken back when the key is deleted.
+#[test]
+fn readers_of_text_learn_of_each_deletion() {
+    let long = "x".repeat(3000);
+    for seed in 0..100_u32 {
+        let mut world = World::new(4);
+        let mut all = [(); 2].map(|()| world.watch(&Wants { text_only: true, ..Wants::default() }));
+        let mut state = seed;
+        for _ in 0..150 {
+            // Numerical Recipes' generator; its upper bits are the good ones.
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let (step, number) = (state >> 28, (state >> 20) as usize & 0xff);
+            let name = format!("k{}", number % 4);
+            match step {
+                0..4 => world.set(&name, false, &long),
+                4..6 => world.set(&name, false, "short"),
+                6..9 => world.set(&name, true, "bytes"),
+                9..11 => world.delete(&name),
+                11 => world.retry(&all[number % 2]),
+                _ => {
+                    all[number % 2].read(number * 16);
+                    world.turn();
+                }
+            }
+        }
+        world.finish(&mut all);
+    }
+}
+
 /// The more keys, the more wait for a slow reader. A change looks at a few of them only.
 #[test]
 fn the_work_of_a_change_does_not_grow_with_the_keys_that_wait() {

@@ -15,7 +15,7 @@ pub(crate) fn protect(payload: &[u8], shard: usize, count: usize) -> Vec<Vec<u8>
     if shards.is_empty() || shards.len() > MAX_SHARDS || count == 0 {
         return Vec::new();
     }
-    reed_solomon_simd::encode(shards.len(), count.min(MAX_SHARDS), &shards).unwrap_or_default()
+    reed_solomon_simd::encode(shards.len(), count.min(shards.len()), &shards).unwrap_or_default()
 }
 
 /// Whether a path loses enough for parity to help more than it costs.
@@ -50,13 +50,16 @@ pub(crate) struct Parities {
 impl Parities {
     /// `count` shards of `shard` bytes were made of a message of `len` bytes; `None` if nobody makes such ones.
     pub(crate) fn new(len: usize, shard: usize, count: usize) -> Option<Self> {
-        let is_possible = shard > 0
-            && shard.is_multiple_of(2)
-            && (1..=MAX_SHARDS).contains(&count)
-            && (1..=MAX_SHARDS).contains(&len.div_ceil(shard));
-        // With as many as the message has itself it is whole.
-        let most = || count.min(len.div_ceil(shard)) * shard;
-        is_possible.then(|| Self { shard, count, places: Vec::new(), bytes: Vec::with_capacity(most()) })
+        let is_even = shard > 0 && shard.is_multiple_of(2);
+        let total = if is_even { len.div_ceil(shard) } else { 0 };
+        // More than the message has itself help nobody, and each costs the decoder time.
+        let is_possible = total <= MAX_SHARDS && (1..=total).contains(&count);
+        is_possible.then(|| Self {
+            shard,
+            count,
+            places: Vec::new(),
+            bytes: Vec::with_capacity(count * shard),
+        })
     }
 
     /// Takes a parity shard; false if it does not go with the others.
@@ -113,7 +116,7 @@ fn padded(part: &[u8], shard: usize) -> Vec<u8> {
     bytes
 }
 
-/// The most shards of a message, and the most parity shards: larger messages get no parity.
+/// The most shards of a message: larger messages get no parity.
 const MAX_SHARDS: usize = 1024;
 /// Below this share of loss parity costs more than it helps.
 const WORTH_PARITY: f64 = 0.002;
@@ -131,10 +134,11 @@ mod tests {
     fn any_k_shards_give_the_message_back() {
         for len in [1, 99, 100, 101, 1000, 16_384] {
             let payload = message(len);
-            let parity = protect(&payload, 100, 3);
             let total = len.div_ceil(100);
+            let count = total.min(3);
+            let parity = protect(&payload, 100, count);
             for first in 0..total {
-                let lost: Vec<usize> = (first..total.min(first + 3)).collect();
+                let lost: Vec<usize> = (first..total.min(first + count)).collect();
                 let (mut data, mut have) = (payload.clone(), RangeSet::default());
                 have.insert(0..len as u64);
                 for &at in &lost {
@@ -142,12 +146,12 @@ mod tests {
                     have.remove(&range);
                     data[range.start as usize..range.end as usize].fill(0xee);
                 }
-                let mut parities = Parities::new(len, 100, 3).expect("possible");
+                let mut parities = Parities::new(len, 100, count).expect("possible");
                 for (index, bytes) in parity.iter().enumerate().take(lost.len() - 1) {
-                    assert!(parities.add(index, 3, bytes));
+                    assert!(parities.add(index, count, bytes));
                 }
                 assert!(!parities.recover(&mut data, &mut have.clone(), len), "one too few");
-                assert!(parities.add(2, 3, &parity[2]));
+                assert!(parities.add(count - 1, count, &parity[count - 1]));
                 assert!(parities.recover(&mut data, &mut have, len));
                 assert_eq!(data, payload);
                 assert!(have.covers(&(0..len as u64)));
@@ -170,6 +174,7 @@ mod tests {
         assert!(Parities::new(1000, 101, 3).is_none());
         assert!(Parities::new(1000, 0, 3).is_none());
         assert!(Parities::new(MAX_SHARDS * 100 + 1, 100, 3).is_none());
+        assert!(Parities::new(200, 100, 3).is_none(), "more parity than data");
         assert!(Parities::new(0, 100, 3).is_none(), "nothing would make it whole");
         let mut parities = Parities::new(MAX_SHARDS * 100, 100, 3).expect("possible");
         assert!(!parities.add(3, 3, &[0; 100]));

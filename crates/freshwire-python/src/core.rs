@@ -8,6 +8,7 @@ use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
+use crate::engine::Engine;
 use crate::errors::{Closed, of_push};
 use crate::guard::{Born, drop_apart};
 use crate::waiting::duration;
@@ -20,6 +21,8 @@ pub(crate) struct Core {
     state: Mutex<State>,
     has_nodes: AtomicBool,
     pub(crate) born: Born,
+    /// The engine serves as long as a sender or a sink is used, whether or not the program keeps it.
+    _engine: Option<Py<Engine>>,
 }
 
 /// What is behind the sender's lock.
@@ -49,9 +52,9 @@ pub(crate) enum How {
 }
 
 impl Core {
-    pub(crate) fn new(sender: freshwire::Sender) -> Self {
+    pub(crate) fn new(sender: freshwire::Sender, engine: Option<Py<Engine>>) -> Self {
         let state = Mutex::new(State { sender: Some(sender) });
-        Self { state, has_nodes: AtomicBool::new(false), born: Born::now() }
+        Self { state, has_nodes: AtomicBool::new(false), born: Born::now(), _engine: engine }
     }
 
     /// Notes an A1 sink, which may have a Python function as its policy.

@@ -95,7 +95,7 @@ impl Sender {
             Some(engine) => freshwire::Sender::new(&ring, &engine.get().handle()?),
             None => freshwire::Sender::without_engine(&ring),
         };
-        let core = Core::new(sender.map_err(of_sender)?);
+        let core = Core::new(sender.map_err(of_sender)?, engine.map(|engine| engine.clone().unbind()));
         Ok(Self { core: Arc::new(core) })
     }
 

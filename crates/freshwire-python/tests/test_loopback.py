@@ -1,5 +1,6 @@
 """The Rust tests `loopback`, `engine` and `state` through Python: what a user of the library relies on over loopback."""
 
+import gc
 import socket
 import threading
 import time
@@ -63,6 +64,15 @@ def test_records_arrive_in_order_over_both_families(engine, family):
         for seq, fate in enumerate(sink.fates()):
             assert (fate.seq, fate.outcome) == (seq, Outcome.Acked)
             assert fate.committed_at <= fate.finished_at <= fate.acked_at
+
+
+def test_a_sender_and_a_sink_keep_their_engine(pair):
+    near, far = pair
+    sink = freshwire.Sender(freshwire.Engine()).add_sink(near, choice.fifo())
+    gc.collect()
+    sink.push(b"a value")
+    assert read_exactly(far, 7) == b"a value"
+    assert sink.close(timeout=TIMEOUT) == Ended.Closed()
 
 
 def test_a_stalled_receiver_leaves_the_choice_to_the_application(engine):

@@ -110,20 +110,29 @@ impl Member {
         if self.is_gone || !self.wants(place, keys) {
             return;
         }
-        self.unmark(place, keys);
+        let due = self.due(place, keys).map(|due| due.is_end);
+        let is_marked = due.is_some_and(|is_end| self.marks(is_end).contains(place));
+        // A marked key has nothing in the ring, and its mark stays: with many slow watchers that is the most frequent case.
+        if !is_marked {
+            self.unmark(place, keys);
+            self.offer_anew(place, keys, sender, now);
+            if self.is_gone {
+                return self.leave(keys);
+            }
+        }
+        // A ring with nothing in it is that of a watcher that keeps up: its publisher fills it again, without the detour by its task.
+        if self.is_behind() && sender.producer().backlog(self.sink.ring()) == 0 {
+            let _given = self.refill(keys, sender, now);
+        }
+    }
+
+    fn offer_anew(&mut self, place: usize, keys: &mut Keys, sender: &mut Sender, now: Timestamp) {
         let had_turn = self.wishes.within.is_none() && self.take_back(place, sender);
         if let Some(is_end) = self.due(place, keys).map(|due| due.is_end) {
             let may_push = (had_turn || !self.is_behind()) && self.has_room(sender, now);
             if !may_push || !self.give(place, None, keys, sender, now) {
                 self.mark(place, is_end, keys);
             }
-        }
-        if self.is_gone {
-            return self.leave(keys);
-        }
-        // A ring with nothing in it is that of a watcher that keeps up: its publisher fills it again, without the detour by its task.
-        if self.is_behind() && sender.producer().backlog(self.sink.ring()) == 0 {
-            let _given = self.refill(keys, sender, now);
         }
         self.report();
     }
@@ -201,10 +210,14 @@ impl Member {
         if self.is_gone {
             return;
         }
-        let places = if is_end { &mut self.ends } else { &mut self.values };
-        if places.insert(place) {
+        if self.marks(is_end).insert(place) {
             keys.wait(place);
         }
+    }
+
+    /// Marks of ends or of values.
+    fn marks(&mut self, is_end: bool) -> &mut Places {
+        if is_end { &mut self.ends } else { &mut self.values }
     }
 
     fn unmark(&mut self, place: usize, keys: &mut Keys) {

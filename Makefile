@@ -27,13 +27,13 @@ test-kernel: install-test ## the kernel modules in guests with stock kernels; so
 	$(CARGO) xtask test kernel experiment
 
 test-kernel-long: install-test ## the same with more repetitions; a quarter of an hour
-	kernel/guest/test.sh --long
+	host/kernel/guest/test.sh --long
 
 test-kernel-loads: install-test ## packet push's module loaded, used and unloaded 1,000 times in each stock kernel; half an hour
-	kernel/guest/test.sh --loads
+	host/kernel/guest/test.sh --loads
 
 test-kernel-debug: install-test ## the same under lockdep, KASAN, kmemleak and KCSAN; builds two kernels first, hours
-	kernel/guest/debug-test.sh
+	host/kernel/guest/debug-test.sh
 
 build: ## the commands freshwire and freshwire-lab
 	$(CARGO) build --release --locked --package freshwire-cli --package freshwire-lab
@@ -116,13 +116,13 @@ matrix-full: build ## every rate, loss and delay; takes hours, can be interrupte
 	$(LAB) layers --matrix full --out $(RESULTS)/full
 
 kernel-experiment: install-test build ## the layered-video experiment with netem in a guest: TCP, kernel ring, SCTP; an hour
-	kernel/experiment/run.sh --out $(RESULTS)/kernel-experiment
+	host/kernel/experiment/run.sh --out $(RESULTS)/kernel-experiment
 
 kernel-costs: install-test ## what the kernel ring costs beside send(), in a guest; half an hour
-	kernel/experiment/costs.sh --out $(RESULTS)/kernel-costs
+	host/kernel/experiment/costs.sh --out $(RESULTS)/kernel-costs
 
 kernel-push: install-test ## packet push beside recv(), in a guest: calls, saw-tooth, stalls; an hour
-	kernel/experiment/push.sh --out $(RESULTS)/kernel-push
+	host/kernel/experiment/push.sh --out $(RESULTS)/kernel-push
 
 bench: build ## costs per record and per connection
 	$(LAB) bench

@@ -150,14 +150,14 @@ step_wheel() {
         maturin=$target/maturin/bin/maturin
         if [ ! -x "$maturin" ]; then
             python3 -m venv "$target/maturin"
-            sed -n '/^maturin==/,/[^\\]$/p' crates/freshwire-python/tests/requirements.txt >"$target/maturin/requirements.txt"
+            sed -n '/^maturin==/,/[^\\]$/p' bindings/python/tests/requirements.txt >"$target/maturin/requirements.txt"
             "$target/maturin/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: --require-hashes \
                 --requirement "$target/maturin/requirements.txt"
         fi
     fi
     rm -f "$out"/freshwire-*.whl
     # Cargo's progress; the profile was named once.
-    "$maturin" build --locked --profile "$profile" --manifest-path crates/freshwire-python/Cargo.toml --out "$out" 2>&1 |
+    "$maturin" build --locked --profile "$profile" --manifest-path bindings/python/Cargo.toml --out "$out" 2>&1 |
         sed -u '/Finished .* profile/d'
     say "$out"/freshwire-*.whl
 }
@@ -181,7 +181,7 @@ step_command() {
 step_library() {
     local all runtime dev library
     all=$(fresh c)
-    make --silent -C crates/freshwire-c install ARCHIVE="$built/libfreshwire_c.a" O="$out/stage/c-built" \
+    make --silent -C bindings/c install ARCHIVE="$built/libfreshwire_c.a" O="$out/stage/c-built" \
         DESTDIR="$all" PREFIX=/usr LIBDIR="/usr/lib/$multiarch"
     library=usr/lib/$multiarch
 
@@ -202,7 +202,7 @@ step_library() {
     cp -a "$all/$library/libfreshwire.so" "$all/$library/libfreshwire.a" "$all/$library/pkgconfig" "$all/$library/cmake" "$dev/$library/"
     strip --strip-debug "$dev/$library/libfreshwire.a"
     cp -a "$all/usr/include" "$dev/usr/"
-    install -D -m 644 crates/freshwire-c/examples/positions.c "$dev/usr/share/doc/libfreshwire-dev/examples/positions.c"
+    install -D -m 644 bindings/c/examples/positions.c "$dev/usr/share/doc/libfreshwire-dev/examples/positions.c"
     install -D -m 644 docs/c.md "$dev/usr/share/doc/libfreshwire-dev/manual.md"
     add_documents libfreshwire-dev "$dev"
     make_deb libfreshwire-dev "$dev" "$arch"
@@ -255,7 +255,7 @@ step_dkms() {
         stage=$(fresh "$package")
         source=$stage/usr/src/$module-$version
         mkdir -p "$source" "$stage/DEBIAN"
-        (cd "kernel/$module" && git -c safe.directory='*' ls-files | grep -v '^tests/' | xargs cp --parents -t "$source")
+        (cd "host/kernel/$module" && git -c safe.directory='*' ls-files | grep -v '^tests/' | xargs cp --parents -t "$source")
         sed -i "s/^PACKAGE_VERSION=.*/PACKAGE_VERSION=\"$version\"/" "$source/dkms.conf"
         if [ -e "$source/$module.7" ]; then
             mkdir -p "$stage/usr/share/man/man7"

@@ -57,7 +57,7 @@ chmod 755 "$root/usr/sbin/policy-rc.d"
 cp /etc/resolv.conf /etc/hosts "$root/etc/"
 cp -r /etc/apt/apt.conf.d/. "$root/etc/apt/apt.conf.d/"
 cp "$packages"/*.deb "$packages"/*.whl "$root/srv/"
-cp crates/freshwire-c/examples/positions.c packaging/pictures.sh "$root/srv/"
+cp bindings/c/examples/positions.c packaging/pictures.sh "$root/srv/"
 
 passed=0
 within=()

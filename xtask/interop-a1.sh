@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The command against the second implementation of A1 (lab/freshwire_lab/a1), over loopback, both ways. Each test is a
+# The command against the second implementation of A1 (research/python/freshwire_lab/a1), over loopback, both ways. Each test is a
 # function; it fails with any of its commands. It needs python3 with `cryptography`. FRESHWIRE names a binary that is
 # there already, PYTHON another interpreter.
 set -euo pipefail

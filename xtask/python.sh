@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the wheel of crates/freshwire-python, installs it into an environment of its own and runs the package's tests there.
+# Builds the wheel of bindings/python, installs it into an environment of its own and runs the package's tests there.
 # `python.sh --check` says whether that is possible, `python.sh --build` runs no test. FRESHWIRE_PYTHON names another interpreter.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,7 +23,7 @@ python=$(find_python) || {
 if [ "${1:-}" = --check ]; then exit 0; fi
 
 target=${CARGO_TARGET_DIR:-target}/python
-crate=crates/freshwire-python
+crate=bindings/python
 mkdir -p "$(dirname "$target")"
 exec 9>"$target.lock"
 flock 9

@@ -65,7 +65,7 @@ pub use freshwire_a1::{
     ParseKeyError, Protection, Psk, PublicKey, Qos, QosError, Refusal, StaticKey,
 };
 pub use freshwire_io::udp::Interface;
-pub use freshwire_units::Rate;
+pub use freshwire_record::Rate;
 
 pub use buffers::{BufferError, BufferLimits, BufferSink};
 pub use byte_stream::{

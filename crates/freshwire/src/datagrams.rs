@@ -3,7 +3,7 @@
 use std::io;
 
 use freshwire_choice::{LinkView, Record};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use crate::stats::PathRate;
 

@@ -2,7 +2,7 @@ use std::sync::{Mutex, PoisonError, Weak};
 
 use freshwire_choice::Reason;
 use freshwire_io::kernel_ring::RingSocket;
-use freshwire_units::Rate;
+use freshwire_record::Rate;
 
 use crate::stats::SinkSnapshot;
 

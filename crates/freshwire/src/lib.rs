@@ -57,12 +57,12 @@ pub use freshwire_io::now;
 pub use freshwire_io::poll::Waker;
 pub use freshwire_media::framing::event_stream;
 pub use freshwire_media::framing::{Framer, Framing, Piece};
+pub use freshwire_record::{Rate, Timestamp};
 pub use freshwire_ring::{
     AttachError, ClaimError, Config as RingConfig, ConfigError, CreateError, Edit, EditError, Editor, Fate,
     MAX_KEPT_FATES, Meta, ModifyError as EditorModifyError, NO_INDEX, Outcome, Pushed, Reason, Record,
     Region, Replaced, Stage, Standing, TooLate,
 };
-pub use freshwire_units::{Rate, Timestamp};
 
 pub use carrier::{Carrier, CarrierError, CarrierInUse};
 pub use config::{DEFAULT_LINGER, DEFAULT_MAX_UNREAD, DEFAULT_QUEUE_TARGET, SinkConfig};

@@ -3,7 +3,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use freshwire_io::{PageBuffer, now};
 use freshwire_media::framing::chunked::{self, ChunkError, Event};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 /// Bytes asked for in one read.
 const READ_BYTES: usize = 64 << 10;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use freshwire_io::tcp::TcpInfo;
-use freshwire_units::Rate;
+use freshwire_record::Rate;
 
 /// How many bytes may be committed and not on the wire.
 ///

@@ -12,7 +12,7 @@ use crate::kernel_view::KernelView;
 use crate::signal::Signal;
 use crate::sink_id::SinkId;
 use crate::stats::{SinkSnapshot, SinkStats};
-use freshwire_units::{Rate, Timestamp};
+use freshwire_record::{Rate, Timestamp};
 
 /// One destination, served by an engine or an A1 node. Dropping it closes the destination with
 /// [`CloseMode::FinishRecord`], and aborts after [`SinkConfig::linger`](crate::SinkConfig::linger).

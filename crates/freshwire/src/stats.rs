@@ -2,8 +2,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use freshwire_choice::Reason;
+use freshwire_record::{Rate, Timestamp};
 use freshwire_ring::prefetch;
-use freshwire_units::{Rate, Timestamp};
 
 use crate::carrier::CarrierInUse;
 

@@ -16,7 +16,7 @@ use freshwire::{
     StaleSink, now,
 };
 use freshwire_netns::trust::{Trial, measure};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 use until::{found, until};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -3,56 +3,49 @@
 use super::mask::mask;
 use super::workspace::{Package, Workspace};
 
-/// Each crate with those that it may depend on. Every crate may use `freshwire-units`, which depends on none.
+/// Each crate with those that it may depend on. Every crate may use `freshwire-record`, which depends on none.
 const CRATES: &[(&str, &[&str])] = &[
-    ("freshwire-units", &[]),
     ("freshwire-record", &[]),
-    ("freshwire-ring", &["freshwire-record"]),
-    ("freshwire-choice", &["freshwire-record"]),
+    ("freshwire-ring", &[]),
+    ("freshwire-choice", &[]),
     ("freshwire-media", &[]),
     ("freshwire-link", &[]),
     ("freshwire-a1", &["freshwire-choice"]),
-    ("freshwire-sim", &["freshwire-a1", "freshwire-choice", "freshwire-link", "freshwire-push"]),
-    ("freshwire-acks", &[]),
     ("freshwire-io", &[]),
     ("freshwire-netns", &["freshwire-io", "freshwire-link"]),
-    ("freshwire-push", &[]),
-    ("freshwire-sendpath", &[]),
-    ("freshwire-preload", &["freshwire-push"]),
     ("freshwire", &["freshwire-ring", "freshwire-choice", "freshwire-a1", "freshwire-io", "freshwire-media"]),
     ("freshwire-server", &["freshwire", "freshwire-media", "freshwire-io"]),
-    ("freshwire-python", &["freshwire", "freshwire-link", "freshwire-netns"]),
-    ("freshwire-c", &["freshwire", "freshwire-link", "freshwire-netns"]),
-    ("freshwire-gst", &["freshwire", "freshwire-server", "freshwire-media"]),
-    ("freshwire-terminal", &["freshwire-io"]),
     (
         "freshwire-cli",
         &[
             "freshwire",
             "freshwire-server",
-            "freshwire-acks",
             "freshwire-link",
             "freshwire-io",
             "freshwire-media",
             "freshwire-netns",
-            "freshwire-push",
-            "freshwire-terminal",
         ],
     ),
+    ("freshwire-python", &["freshwire", "freshwire-link", "freshwire-netns"]),
+    ("freshwire-c", &["freshwire", "freshwire-link", "freshwire-netns"]),
+    ("freshwire-gst", &["freshwire", "freshwire-server", "freshwire-media"]),
+    ("freshwire-acks", &[]),
+    ("freshwire-push", &[]),
+    ("freshwire-preload", &["freshwire-push"]),
+    ("freshwire-host", &["freshwire-acks", "freshwire-push", "freshwire-cli", "freshwire-io"]),
+    ("freshwire-sim", &["freshwire-a1", "freshwire-choice", "freshwire-link", "freshwire-push"]),
     (
         "freshwire-lab",
         &[
             "freshwire",
-            "freshwire-sendpath",
             "freshwire-server",
             "freshwire-acks",
+            "freshwire-cli",
             "freshwire-sim",
             "freshwire-link",
             "freshwire-io",
             "freshwire-media",
             "freshwire-netns",
-            "freshwire-push",
-            "freshwire-terminal",
             "freshwire-push",
         ],
     ),
@@ -69,7 +62,16 @@ const TESTS: &[(&str, &[&str])] = &[
     ("freshwire-server", &["freshwire-link", "freshwire-netns"]),
 ];
 
-const EVERYBODYS: &str = "freshwire-units";
+/// The wings that a wing may use, itself included: the product needs nothing of what improves a host, and nothing of the research.
+const WINGS: &[(&str, &[&str])] = &[
+    ("crates", &["crates"]),
+    ("bindings", &["bindings", "crates"]),
+    ("host", &["host", "crates"]),
+    ("research", &["research", "host", "crates"]),
+    ("xtask", &[]),
+];
+
+const EVERYBODYS: &str = "freshwire-record";
 
 /// Dependencies that are not allowed, and packages that are not in the list.
 pub(super) fn findings(packages: &[Package]) -> Vec<String> {
@@ -88,6 +90,14 @@ pub(super) fn findings(packages: &[Package]) -> Vec<String> {
             // A crate's tests may name the crate itself, to turn on its features.
             let is_allowed = allowed.contains(&used.as_str())
                 || dependency.for_tests && (used == name || in_tests.contains(&used.as_str()));
+            let target = packages.iter().find(|other| &other.name == used);
+            if let Some(target) = target.filter(|target| !may_use(wing_of(package), wing_of(target))) {
+                findings.push(format!(
+                    "{name} of {} must not use {used} of {}",
+                    wing_of(package),
+                    wing_of(target)
+                ));
+            }
             if used != EVERYBODYS && !is_allowed {
                 let list = if allowed.is_empty() { "nothing".to_owned() } else { allowed.join(", ") };
                 findings.push(format!("{name} must not use {used}: beside {EVERYBODYS} it may use {list}"));
@@ -95,6 +105,15 @@ pub(super) fn findings(packages: &[Package]) -> Vec<String> {
         }
     }
     findings
+}
+
+/// The folder of the root that a package is in.
+fn wing_of(package: &Package) -> &str {
+    package.folder.split('/').next().unwrap_or_default()
+}
+
+fn may_use(wing: &str, other: &str) -> bool {
+    WINGS.iter().any(|(listed, allowed)| *listed == wing && allowed.contains(&other))
 }
 
 /// Dependencies that a manifest declares and no source names.
@@ -145,7 +164,7 @@ mod tests {
     #[test]
     fn dependencies_of_the_list_pass() {
         let packages = [
-            package("freshwire-ring", &[("freshwire-units", true), ("thiserror", false)]),
+            package("freshwire-ring", &[("freshwire-record", true), ("thiserror", false)]),
             package("freshwire", &[("freshwire-ring", true), ("freshwire-io", true)]),
             package("freshwire-cli", &[("freshwire", true), ("freshwire-link", true)]),
         ];
@@ -157,12 +176,24 @@ mod tests {
         let found = findings(&[package("freshwire-ring", &[("freshwire-choice", true)])]);
         assert_eq!(
             found,
-            [
-                "freshwire-ring must not use freshwire-choice: beside freshwire-units it may use freshwire-record"
-            ]
+            ["freshwire-ring must not use freshwire-choice: beside freshwire-record it may use nothing"]
         );
         assert_eq!(findings(&[package("freshwire-io", &[("freshwire", true)])]).len(), 1);
-        assert_eq!(findings(&[package("freshwire-units", &[("freshwire", true)])]).len(), 1);
+        assert_eq!(findings(&[package("freshwire-record", &[("freshwire", true)])]).len(), 1);
+    }
+
+    #[test]
+    fn a_wing_uses_no_wing_above_it() {
+        let mut cli = package("freshwire-cli", &[("freshwire-server", true)]);
+        let mut server = package("freshwire-server", &[]);
+        assert!(findings(&[cli.clone(), server.clone()]).is_empty());
+        server.folder = "research/server/".to_owned();
+        assert_eq!(
+            findings(&[cli.clone(), server.clone()]),
+            ["freshwire-cli of crates must not use freshwire-server of research"]
+        );
+        cli.folder = "research/cli/".to_owned();
+        assert!(findings(&[cli, server]).is_empty());
     }
 
     #[test]

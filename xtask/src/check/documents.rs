@@ -21,7 +21,7 @@ pub(super) fn findings(workspace: &Workspace) -> Vec<String> {
         match parts.as_slice() {
             ["README.md"] => true,
             ["docs", name] => name.ends_with(".md"),
-            ["crates", _, "README.md"] => true,
+            ["crates" | "bindings" | "host" | "research", _, "README.md"] => true,
             _ => false,
         }
     };

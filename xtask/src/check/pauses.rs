@@ -2,7 +2,7 @@
 //! between two looks at a condition, a comment says so.
 
 use super::mask::mask;
-use super::workspace::{File, Workspace};
+use super::workspace::{File, Workspace, is_in_wing};
 
 /// How the comment begins, on the sleep's line or the one above.
 const COMMENT: &str = "// Pause: ";
@@ -14,7 +14,7 @@ pub(super) fn findings(workspace: &Workspace) -> Vec<String> {
 
 fn bare(file: &File) -> Vec<String> {
     let path = file.path.as_str();
-    if !path.starts_with("crates/") || !path.ends_with(".rs") {
+    if !is_in_wing(path) || !path.ends_with(".rs") {
         return Vec::new();
     }
     let lines: Vec<&str> = file.text.lines().collect();

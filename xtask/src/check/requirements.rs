@@ -10,21 +10,22 @@ mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::style::resolve;
 use super::workspace::{File, Workspace};
 use crate::documents;
 use crate::requirements::{Kind, Requirement, TABLE, parse};
 use calls::Calls;
 
 /// What the Python package's tests install from the registry, with hashes.
-const PIP: &str = "crates/freshwire-python/tests/requirements.txt";
+const PIP: &str = "bindings/python/tests/requirements.txt";
 
 /// Scripts that run where the table's packages are not: in guests, and where a module is installed.
 const ELSEWHERE: &[&str] = &[
-    "kernel/experiment/",
-    "kernel/guest/init",
-    "kernel/guest/suite.sh",
+    "host/kernel/experiment/",
+    "host/kernel/guest/init",
+    "host/kernel/guest/suite.sh",
     "packaging/debian/",
-    "kernel/guest/debug",
+    "host/kernel/guest/debug",
     ".ci/",
     // Its tests have names of programs that are nowhere.
     "xtask/src/check/",
@@ -53,7 +54,15 @@ fn calls(workspace: &Workspace) -> Calls {
     let mut crates: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
     for file in files().filter(|file| file.path.ends_with(".rs")) {
         let krate = file.path.split('/').take(2).last().unwrap_or_default();
-        crates.entry(krate).or_default().push((&file.path, &file.text));
+        let (folder, _) = file.path.rsplit_once('/').unwrap_or_default();
+        let shared = file
+            .text
+            .split("#[path = \"")
+            .skip(1)
+            .filter_map(|rest| resolve(folder, rest.split('"').next()?));
+        let shared = shared.filter_map(|path| workspace.files.iter().find(|file| file.path == path));
+        let all = shared.chain([file]).map(|file| (file.path.as_str(), file.text.as_str()));
+        crates.entry(krate).or_default().extend(all);
     }
     for files in crates.values() {
         rust::read(files, &mut calls);
@@ -164,7 +173,7 @@ mod tests {
     #[test]
     fn a_call_of_an_unknown_program_is_found() {
         let found = compared(
-            &["ffmpeg", "ffprobe", "mpv", "kernel/guest/run.sh", "freshwire"],
+            &["ffmpeg", "ffprobe", "mpv", "host/kernel/guest/run.sh", "freshwire"],
             &["pytest", "typing_extensions", "av"],
             true,
         );

@@ -6,7 +6,7 @@ mod sentence;
 
 use std::collections::BTreeSet;
 
-use super::workspace::{File, Workspace};
+use super::workspace::{File, Workspace, is_in_wing};
 use extract::Text;
 
 /// Words of the longest sentence.
@@ -70,7 +70,7 @@ fn texts(file: &File) -> Vec<Text> {
         extract::markdown(&file.text)
     } else if path.starts_with("packaging/") && path.ends_with(".toml") {
         extract::comments_of_configuration(&file.text)
-    } else if path.starts_with("crates/") && path.contains("/src/") && path.ends_with(".rs") {
+    } else if is_in_wing(path) && path.contains("/src/") && path.ends_with(".rs") {
         let mut texts = extract::errors(&file.text);
         texts.extend(extract::help(&file.text));
         texts.extend(extract::documentation(&file.text));
@@ -151,7 +151,7 @@ fn broken_links(file: &File, paths: &BTreeSet<String>) -> Vec<String> {
 }
 
 /// The path that a relative link means; `None` if it is the workspace's root.
-fn resolve(folder: &str, link: &str) -> Option<String> {
+pub(super) fn resolve(folder: &str, link: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in link.split('/') {
         match part {

@@ -9,7 +9,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("freshwire-io", "system calls"),
     ("freshwire-netns", "system calls for namespaces, signals and packet rings"),
     ("freshwire-push", "system calls that fill many buffers, and a lock with priority inheritance"),
-    ("freshwire-sendpath", "system calls that share memory with the kernel"),
+    ("freshwire-lab", "system calls that share memory with the kernel, in sendpath"),
     ("freshwire-preload", "stands in front of the C library's calls"),
     ("freshwire-python", "Python's buffers and file descriptors"),
     ("freshwire-c", "pointers of C callers"),

@@ -76,6 +76,11 @@ impl Workspace {
     }
 }
 
+/// Whether a file belongs to a package of the workspace other than this tool.
+pub(super) fn is_in_wing(path: &str) -> bool {
+    ["crates/", "bindings/", "host/", "research/"].iter().any(|wing| path.starts_with(wing))
+}
+
 fn output(root: &Path, program: &str, arguments: &[&str]) -> anyhow::Result<Vec<u8>> {
     let output = Command::new(program)
         .args(arguments)

@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_build_names_the_programs_that_are_run() {
-        let message = r#"{"reason":"compiler-artifact","manifest_path":"/usr/Cargo.toml","target":{"kind":["test"],"name":"one"},"profile":{"test":true},"executable":"/bin/false"}"#;
+        let message = r#"{"reason":"compiler-artifact","package_id":"path+file:///usr#0.1.0","manifest_path":"/usr/Cargo.toml","target":{"kind":["test"],"name":"one"},"profile":{"test":true},"executable":"/bin/false"}"#;
         let build = step("tests", Lane::Build, &format!("echo '{message}'"));
         let reports = runner().run(vec![build]).expect("sh runs");
         let told: Vec<_> =

@@ -44,8 +44,8 @@ impl Need {
                 (miri(), "miri is missing: rustup toolchain install nightly --component miri,rust-src")
             }
             Self::Lab => {
-                if !root.join("lab/tests").is_dir() {
-                    return Some("lab/tests is missing".to_owned());
+                if !root.join("research/python/tests").is_dir() {
+                    return Some("research/python/tests is missing".to_owned());
                 }
                 (
                     succeeds("/usr/bin/python3", &["-c", "import sys; sys.exit(sys.version_info < (3, 11))"]),
@@ -57,8 +57,8 @@ impl Need {
                 "user namespaces are not permitted: sysctl kernel.unprivileged_userns_clone=1, or see `freshwire doctor`",
             ),
             Self::Guests => (
-                succeeds(&root.join("kernel/guest/run.sh").to_string_lossy(), &["--check"]),
-                "a guest cannot be booted: kernel/guest/run.sh --check says what is missing",
+                succeeds(&root.join("host/kernel/guest/run.sh").to_string_lossy(), &["--check"]),
+                "a guest cannot be booted: host/kernel/guest/run.sh --check says what is missing",
             ),
             Self::Rows(rows) => return missing_row(root, rows),
             Self::All => return missing_at_all(root),
@@ -132,6 +132,6 @@ mod tests {
     #[test]
     fn a_missing_lab_is_said() {
         let reason = Need::missing(Need::Lab, Path::new("/nowhere"));
-        assert_eq!(reason.as_deref(), Some("lab/tests is missing"));
+        assert_eq!(reason.as_deref(), Some("research/python/tests is missing"));
     }
 }

@@ -27,7 +27,6 @@ const COMPUTING: &[&str] = &[
     "-p freshwire-sim --test scenarios",
     "-p freshwire-sim --test texts",
     "-p freshwire-sim --test worlds",
-    "-p freshwire-units --lib",
 ];
 
 /// Programs that measure: delays to the millisecond, rates to the percent, or what a player shows in time.
@@ -63,8 +62,7 @@ fn step(message: &Value, build: &Step) -> Option<Step> {
     }
     let executable = message["executable"].as_str()?;
     let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
-    // The folder of a package has its name.
-    let package = folder.file_name()?.to_str()?;
+    let package = package_of(message["package_id"].as_str()?)?;
     let target = message["target"]["name"].as_str()?;
     let name = match message["target"]["kind"][0].as_str()? {
         kind @ ("bin" | "test" | "example" | "bench") => format!("-p {package} --{kind} {target}"),
@@ -81,15 +79,24 @@ fn step(message: &Value, build: &Step) -> Option<Step> {
     Some(Step::new(&name, lane, line, folder))
 }
 
+/// The package's name in cargo's identifier, which leaves it out where the folder has it: `path+file:///w/crates/a1#freshwire-a1@0.1.0`,
+/// `path+file:///w/crates/freshwire#0.1.0`.
+fn package_of(id: &str) -> Option<&str> {
+    let (folder, rest) = id.rsplit_once('#')?;
+    rest.split_once('@').map(|(name, _)| name).or_else(|| folder.rsplit('/').next())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
-    const LIBRARY: &str = r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/freshwire-a1/Cargo.toml",
+    const LIBRARY: &str = r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/a1#freshwire-a1@0.1.0","manifest_path":"/w/crates/a1/Cargo.toml",
         "target":{"kind":["lib"],"name":"freshwire_a1"},"profile":{"test":true},"executable":"/t/freshwire_a1-1"}"#;
-    const TEST: &str = r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/freshwire/Cargo.toml",
+    const TEST: &str = r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/freshwire#0.1.0","manifest_path":"/w/crates/freshwire/Cargo.toml",
         "target":{"kind":["test"],"name":"account"},"profile":{"test":true},"executable":"/t/account-2"}"#;
-    const COMMAND: &str = r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/freshwire-cli/Cargo.toml",
+    const COMMAND: &str = r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/cli#freshwire-cli@0.1.0","manifest_path":"/w/crates/cli/Cargo.toml",
         "target":{"kind":["bin"],"name":"freshwire"},"profile":{"test":false},"executable":"/t/freshwire"}"#;
 
     fn steps_of(messages: &[&str]) -> anyhow::Result<Vec<Step>> {
@@ -113,10 +120,27 @@ mod tests {
         assert_eq!(steps[0].folder, Path::new("/w/crates/freshwire"));
     }
 
+    const WINGS: [&str; 4] = ["crates", "bindings", "host", "research"];
+
+    /// Names and folders of the workspace's packages.
+    fn packages(root: &Path) -> Vec<(String, PathBuf)> {
+        let folders = WINGS.iter().flat_map(|wing| std::fs::read_dir(root.join(wing)).expect("a wing"));
+        let folders = folders.map(|folder| folder.expect("a folder").path());
+        let named = folders.filter_map(|folder| {
+            let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).ok()?;
+            let name =
+                manifest.lines().find_map(|line| line.strip_prefix("name = \""))?.trim_end_matches('"');
+            Some((name.to_owned(), folder))
+        });
+        named.collect()
+    }
+
     /// The source of a program in the lists: a file of tests, or a library.
-    fn source(root: &Path, name: &str) -> std::path::PathBuf {
+    fn source(packages: &[(String, PathBuf)], name: &str) -> PathBuf {
         let mut words = name.split(' ').skip(1);
-        let folder = root.join("crates").join(words.next().unwrap_or_default());
+        let package = words.next().unwrap_or_default();
+        let folder = packages.iter().find(|(name, _)| name == package).map(|(_, folder)| folder.clone());
+        let folder = folder.unwrap_or_default();
         match (words.next(), words.next()) {
             (Some("--test"), Some(test)) => folder.join("tests").join(format!("{test}.rs")),
             _ => folder.join("src/lib.rs"),
@@ -126,17 +150,16 @@ mod tests {
     #[test]
     fn the_lists_name_programs_that_exist_and_all_that_measure() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace");
+        let packages = packages(root);
         for name in COMPUTING.iter().chain(MEASURING) {
-            assert!(source(root, name).is_file(), "{name} is no test program");
+            assert!(source(&packages, name).is_file(), "{name} is no test program");
         }
         let mut measuring = 0;
-        for folder in std::fs::read_dir(root.join("crates")).expect("crates") {
-            let Ok(tests) = std::fs::read_dir(folder.expect("a crate").path().join("tests")) else {
-                continue;
-            };
+        for (_, folder) in &packages {
+            let Ok(tests) = std::fs::read_dir(folder.join("tests")) else { continue };
             for path in tests.map(|test| test.expect("a test").path()).filter(|path| path.is_file()) {
                 let uses = std::fs::read_to_string(&path).is_ok_and(|text| text.contains("trust::{"));
-                let is_listed = MEASURING.iter().any(|name| source(root, name) == path);
+                let is_listed = MEASURING.iter().any(|name| source(&packages, name) == path);
                 assert!(!uses || is_listed, "{} measures: add it to MEASURING", path.display());
                 measuring += usize::from(uses);
             }

@@ -122,7 +122,7 @@ impl Workspace<'_> {
             self.script("python", Lane::Alone, "xtask/python.sh").needs(&[PYTHON]),
             Step {
                 limit: minutes(25),
-                ..self.script("kernel", Lane::Alone, "kernel/guest/test.sh").needs(&[Need::Guests])
+                ..self.script("kernel", Lane::Alone, "host/kernel/guest/test.sh").needs(&[Need::Guests])
             },
         ]
     }
@@ -139,19 +139,30 @@ impl Workspace<'_> {
         };
         vec![
             // On a new machine it has the kernels fetched, for the other step with guests too.
-            beside("experiment", CommandLine::new("kernel/guest/test.sh", &["--experiment"]))
+            beside("experiment", CommandLine::new("host/kernel/guest/test.sh", &["--experiment"]))
                 .needs(&[Need::Guests]),
             // Documents say what the published results say.
             beside(
                 "published",
-                python(&["-m", "freshwire_lab.published", "check"]).with("PYTHONPATH", "lab"),
+                python(&["-m", "freshwire_lab.published", "check"]).with("PYTHONPATH", "research/python"),
             )
             .needs(&[Need::Lab]),
             // The packages that need no compiler; `make packages-test` has the others.
             beside("packages", CommandLine::new("packaging/check.sh", &[])).needs(&[DPKG]),
-            beside("lab", python(&["-m", "unittest", "discover", "-s", "lab/tests", "-t", "lab"]))
-                .needs(&[Need::Lab])
-                .wants(&[SIMPY]),
+            beside(
+                "lab",
+                python(&[
+                    "-m",
+                    "unittest",
+                    "discover",
+                    "-s",
+                    "research/python/tests",
+                    "-t",
+                    "research/python",
+                ]),
+            )
+            .needs(&[Need::Lab])
+            .wants(&[SIMPY]),
             beside("miri", CommandLine::new("rustup", &miri).with("CARGO_TARGET_DIR", "target/miri"))
                 .needs(&[Need::Miri]),
             // A folder of its own: the flag would otherwise make cargo build everything anew, twice.

@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(Tally::read_line(busy), Some(Tally { too_busy: 1, ..Tally::default() }));
         assert_eq!(too_busy(busy), Some("account: slow: off (one wake-up in a hundred is 9ms late)"));
         // The markers are those of the tests.
-        let trust = include_str!("../../../crates/freshwire-netns/src/trust.rs");
+        let trust = include_str!("../../../crates/netns/src/trust.rs");
         assert!([MEASURED, TOO_BUSY].iter().all(|marker| trust.contains(&format!("\"{marker}\""))));
     }
 

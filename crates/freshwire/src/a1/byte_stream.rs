@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use freshwire_a1::{Closed, Message};
 use freshwire_io::now;
+use freshwire_record::{Rate, Timestamp};
 use freshwire_ring::{Config, Meta, Outcome};
-use freshwire_units::{Rate, Timestamp};
 
 use super::config::SinkConfig;
 use super::connection::Connection;

@@ -9,8 +9,8 @@ use freshwire_a1::{
     Closed, ConnectionHandle, ConnectionStats, Message, Missing, Protection, PublicKey, Qos, QosError,
 };
 use freshwire_io::now;
+use freshwire_record::Timestamp;
 use freshwire_ring::Consumer;
-use freshwire_units::Timestamp;
 
 use super::config::SinkConfig;
 use super::core::{Core, SinkTarget};

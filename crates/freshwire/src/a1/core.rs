@@ -15,7 +15,7 @@ use freshwire_a1::{
 use freshwire_choice::Reason;
 use freshwire_io::poll::Poller;
 use freshwire_io::udp::{Ecn, ReceiveBuffer, Route, UdpConfig, UdpSocket};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use self::newcomers::Newcomers;
 use super::codes::{CODE_ABORTED, CODE_DONE};

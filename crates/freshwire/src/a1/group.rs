@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use freshwire_record::Timestamp;
 use freshwire_ring::Consumer;
-use freshwire_units::Timestamp;
 
 use super::config::SinkConfig;
 use super::connection::{Caller, Connection};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use freshwire_a1::{GroupConfigError, GroupTransportConfig};
 use freshwire_io::udp::Interface;
-use freshwire_units::Rate;
+use freshwire_record::Rate;
 
 use super::error::NodeStopped;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use freshwire_a1::{Connection as Transport, ConnectionHandle, Group, Queue, Source};
 use freshwire_choice::{Choice, LinkView, Reason};
 use freshwire_io::udp::{self, Interface, Outgoing, Sent, UdpConfig, UdpSocket};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use super::group_config::{GroupConfig, GroupStats};
 use super::joined::interface_of;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use freshwire_a1::{ConnectConfig, EndpointStats, PublicKey};
 use freshwire_io::now;
 use freshwire_io::poll::{Poller, Waker, wait_precisely};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use super::config::NodeConfig;
 use super::connection::Connection;

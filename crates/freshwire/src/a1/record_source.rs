@@ -2,7 +2,7 @@
 
 use freshwire_a1::Source;
 use freshwire_choice::Reason;
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 /// A source with an end, which producers fill on other threads.
 pub(super) trait RecordSource: Source + Send {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use freshwire_io::poll::{Poller, Waker};
 use freshwire_io::udp::UdpSocket;
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use super::core::Core;
 use super::driver::{Driver, Interest, Platform, SOCKET};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freshwire_choice::{LinkView, Reason};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use super::record_source::RecordSource;
 use crate::ended::{CloseMode, Ended, SinkError};

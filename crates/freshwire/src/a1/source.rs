@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use freshwire_a1::{Sequence, Source, Taken};
 use freshwire_choice::{Outcome, Reason, Record};
+use freshwire_record::Timestamp;
 use freshwire_ring::Consumer;
-use freshwire_units::Timestamp;
 
 use super::record_source::RecordSource;
 use crate::sink::SinkShared;

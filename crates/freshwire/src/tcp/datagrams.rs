@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use freshwire_choice::{Choice, Decision, LinkView, Outcome, Reason, Record};
 use freshwire_media::framing::{Framer, Piece};
+use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Taken};
-use freshwire_units::Timestamp;
 
 use super::listing::{PAST_WAIT, PICKS_PER_TURN, list, tell_dropped};
 use super::next::{AtOnce, MAX_SLEEP, Next};

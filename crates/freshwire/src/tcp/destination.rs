@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use freshwire_choice::{Reason, Record};
 use freshwire_io::tcp::{IoSlice, TcpSocket};
+use freshwire_record::Timestamp;
 use freshwire_ring::prefetch;
-use freshwire_units::Timestamp;
 
 use super::batch::{Plan, PlannedWrite};
 use super::datagrams::DatagramSink;

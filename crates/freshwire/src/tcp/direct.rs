@@ -1,8 +1,8 @@
 use std::sync::{Arc, Weak};
 
 use freshwire_io::kernel_ring::RingSocket;
+use freshwire_record::Timestamp;
 use freshwire_ring::{Edit, EditError, Meta, ModifyError, Producer, PushError, Replaced};
-use freshwire_units::Timestamp;
 
 /// The application's side of a ring in the kernel, without an engine between them.
 pub(crate) struct Direct {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use freshwire_choice::LinkView;
 use freshwire_io::tcp::TcpInfo;
-use freshwire_units::{Rate, Timestamp};
+use freshwire_record::{Rate, Timestamp};
 
 use crate::stats::PathRate;
 

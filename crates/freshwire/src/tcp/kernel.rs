@@ -15,8 +15,8 @@ use std::time::Duration;
 use freshwire_choice::Reason;
 use freshwire_io::kernel_ring::RingSocket;
 use freshwire_io::tcp::TcpSocket;
+use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Editor};
-use freshwire_units::Timestamp;
 
 use super::next::Next;
 use super::scratch::Scratch;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 /// The longest sleep on a ring. A producer that is killed between its push and its notification leaves a record that
 /// nobody calls for (spec/ring.md R-ROLE-7).

@@ -11,7 +11,7 @@ use freshwire_choice::{Reason, Record};
 use freshwire_io::now;
 use freshwire_io::poll::{Poller, Ready};
 use freshwire_io::tcp::SendBatch;
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use super::batch::{Batching, PlannedWrite, write_together};
 use super::command::Command;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use freshwire_choice::{Choice, Reason};
 use freshwire_io::tcp::TcpSocket;
 use freshwire_media::framing::{Framer, Piece};
+use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, prefetch};
-use freshwire_units::Timestamp;
 
 use super::begun::{Begun, BegunRecords, Number};
 use super::next::{MAX_SLEEP, Next};

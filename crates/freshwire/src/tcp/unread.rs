@@ -7,7 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use freshwire_io::tcp::{LocalPeer, TcpInfo, TcpSocket};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use crate::stats::UnreadBy;
 use queue::Queue;

@@ -8,7 +8,7 @@ use freshwire::a1::reproduction::{
 };
 use freshwire::a1::{ConnectError, Node, Qos, QosError};
 use freshwire::now;
-use freshwire_units::Rate;
+use freshwire_record::Rate;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::relay::Relay;

@@ -5,8 +5,8 @@ use std::sync::{Arc, MutexGuard};
 use bytes::Bytes;
 use freshwire_a1::{Sequence, Source, Taken};
 use freshwire_choice::{Outcome, Reason, Record};
+use freshwire_record::Timestamp;
 use freshwire_ring::Fate;
-use freshwire_units::Timestamp;
 
 use super::state::{Buffer, Shared, State};
 use crate::a1::record_source::RecordSource;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use freshwire_a1::{ConnectionHandle, Incoming, Qos, Refusal};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use super::Core;
 use crate::a1::codes::CODE_ABORTED;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use super::times::BURST_GAP;
 

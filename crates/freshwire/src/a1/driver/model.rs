@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread;
 

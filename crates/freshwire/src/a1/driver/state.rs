@@ -31,7 +31,7 @@
 
 use std::time::Duration;
 
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use super::times::{FREQUENT_WAKE_UPS, RESPONSE_DELAY};
 

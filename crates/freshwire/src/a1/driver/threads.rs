@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use super::burst::BurstDetector;
 use super::busy_poll::{BusyPoll, PollMode};

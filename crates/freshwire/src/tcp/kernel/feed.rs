@@ -7,8 +7,8 @@ use std::time::Duration;
 use freshwire_choice::{Choice, Decision, Outcome, Reason, Record};
 use freshwire_io::kernel_ring::RingSocket;
 use freshwire_media::framing::Framer;
+use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Meta, Producer, PushError, Stage, Standing, Taken};
-use freshwire_units::Timestamp;
 
 use crate::reserve::Reserve;
 use crate::sink::SinkShared;

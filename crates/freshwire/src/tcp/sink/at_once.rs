@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use freshwire_choice::{Choice, Decision, Record};
 use freshwire_media::framing::Piece;
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use super::{Closing, TcpSink};
 use crate::tcp::batch::{Plan, PlannedPiece, PlannedWrite};

@@ -2,8 +2,8 @@
 
 use freshwire_choice::{Choice, Decision, Outcome, Progress, Reason, Record};
 use freshwire_media::framing::Piece;
+use freshwire_record::Timestamp;
 use freshwire_ring::Taken;
-use freshwire_units::Timestamp;
 
 use super::TcpSink;
 use crate::tcp::begun::Begun;

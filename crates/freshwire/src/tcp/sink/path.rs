@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use freshwire_choice::LinkView;
 use freshwire_io::tcp::{AckTime, TcpSocket};
+use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Taken};
-use freshwire_units::Timestamp;
 
 use crate::reserve::Reserve;
 use crate::sink::SinkShared;

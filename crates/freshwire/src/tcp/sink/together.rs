@@ -4,7 +4,7 @@ use std::io;
 use std::ops::ControlFlow;
 
 use freshwire_io::tcp::IoSlice;
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use super::TcpSink;
 use crate::ended::SinkError;

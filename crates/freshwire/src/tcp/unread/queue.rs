@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 /// How long a queue has to stand. CoDel's 100 ms are for round trips of the Internet. Here it is the time in which a program gets a
 /// processor: with ten busy programs on two cores, 15 to 30 ms. What is sent meanwhile is stale at a slow reader.

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use freshwire_io::tcp::TcpInfo;
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 /// The pause between two probes: a part of the time that the receiver has not read, within these. A window that opens is advertised
 /// without being asked only when it has doubled.

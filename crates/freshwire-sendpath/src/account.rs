@@ -1,8 +1,0 @@
-/// What sending has cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Account {
-    /// System calls, waiting included.
-    pub system_calls: u64,
-    /// Zero-copy sends that the kernel copied after all; it does so where the bytes do not leave the machine.
-    pub copied: u64,
-}

@@ -1,0 +1,148 @@
+//! When bytes were acknowledged, as the kernel saw it (`SO_TIMESTAMPING`), whenever that is asked.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use freshwire_record::Timestamp;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::TcpSocket;
+
+/// An acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckTime {
+    /// All bytes up to here were acknowledged, counted from when the times were [asked for](TcpSocket::tell_ack_times), modulo 2^32.
+    pub bytes: u32,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl TcpSocket {
+    /// Has the kernel note when the last byte of each write is acknowledged. The bytes that its counts are ahead: those that were on
+    /// the way, on kernels before 6.2. `Ok(None)`: this kernel does not do that.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the option for another reason than its age.
+    pub fn tell_ack_times(&self) -> io::Result<Option<u32>> {
+        if set(self.as_fd(), FLAGS | OPT_ID_TCP).is_ok() {
+            return Ok(Some(0));
+        }
+        let ahead = u32::try_from(self.unacknowledged()?).unwrap_or(0);
+        Ok(set(self.as_fd(), FLAGS).is_ok().then_some(ahead))
+    }
+
+    /// Adds the acknowledgements since the last call to `out`. One system call more than there are; a poller reports the socket as
+    /// [noted](crate::poll::Ready::noted) while there are any.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to read its error queue.
+    pub fn ack_times(&self, out: &mut Vec<AckTime>) -> io::Result<()> {
+        let mut clocks = None;
+        for _ in 0..MAX_PER_CALL {
+            let Some((bytes, real)) = receive(self.as_fd())? else { return Ok(()) };
+            let (now, real_now) = *clocks.get_or_insert_with(|| (crate::now(), since_epoch()));
+            // A wall clock that was set meanwhile is the caller's to notice: the time lies outside of what can be.
+            out.push(AckTime { bytes, at: now - real_now.saturating_sub(real) });
+        }
+        Ok(())
+    }
+}
+
+/// The socket reports at most this many at once; the poller reports the rest.
+const MAX_PER_CALL: usize = 1024;
+
+/// Of `linux/net_tstamp.h`: times of acknowledgements, by software, with the byte's number and without its packet.
+const FLAGS: u32 = (1 << 9) | (1 << 4) | (1 << 7) | (1 << 11);
+/// Bytes are counted from what was written last, Linux 6.2 and later.
+const OPT_ID_TCP: u32 = 1 << 16;
+/// Of `linux/errqueue.h`.
+const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
+const SCM_TSTAMP_ACK: u32 = 2;
+
+fn set(socket: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
+    let len = size_of::<u32>() as libc::socklen_t;
+    // SAFETY: the pointer and length describe `flags`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_TIMESTAMPING,
+            (&raw const flags).cast(),
+            len,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Room for the control messages of one report, aligned as they have to be.
+#[repr(C, align(8))]
+struct Control([u8; 256]);
+
+/// One report of the socket's error queue: bytes, and the time since the epoch. What is not about acknowledgements is passed over.
+fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(u32, Duration)>> {
+    loop {
+        let mut control = Control([0; 256]);
+        // SAFETY: a zeroed msghdr is a valid value of that C type.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = control.0.len() as _;
+        // SAFETY: `message` describes `control`, which outlives the call, and no other memory.
+        let result = unsafe {
+            libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
+        };
+        if result < 0 {
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                io::ErrorKind::Interrupted => continue,
+                io::ErrorKind::WouldBlock => return Ok(None),
+                _ => return Err(error),
+            }
+        }
+        if let Some(report) = parse(&message) {
+            return Ok(Some(report));
+        }
+    }
+}
+
+fn parse(message: &libc::msghdr) -> Option<(u32, Duration)> {
+    let (mut time, mut bytes) = (None, None);
+    // SAFETY: the kernel has filled the control messages that `message` describes.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while let Some(header) = std::ptr::NonNull::new(next) {
+        // SAFETY: it lies within the control messages, as the macros checked.
+        let head = unsafe { header.read_unaligned() };
+        // SAFETY: as above; the data follows the head.
+        let data = unsafe { libc::CMSG_DATA(header.as_ptr()) };
+        #[allow(clippy::unnecessary_cast, reason = "with musl it has another type")]
+        let len = (head.cmsg_len as usize).saturating_sub(size_of::<libc::cmsghdr>());
+        match (head.cmsg_level, head.cmsg_type) {
+            (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) if len >= size_of::<libc::timespec>() => {
+                // SAFETY: there is that much data, and any bytes are a value of that type.
+                let stamp = unsafe { data.cast::<libc::timespec>().read_unaligned() };
+                let seconds = u64::try_from(stamp.tv_sec).unwrap_or(0);
+                time = Some(Duration::new(seconds, u32::try_from(stamp.tv_nsec).unwrap_or(0)));
+            }
+            (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR)
+                if len >= size_of::<libc::sock_extended_err>() =>
+            {
+                // SAFETY: there is that much data, and any bytes are a value of that type.
+                let report = unsafe { data.cast::<libc::sock_extended_err>().read_unaligned() };
+                let is_ack =
+                    report.ee_origin == SO_EE_ORIGIN_TIMESTAMPING && report.ee_info == SCM_TSTAMP_ACK;
+                bytes = is_ack.then(|| report.ee_data.wrapping_add(1));
+            }
+            _ => {}
+        }
+        // SAFETY: `header` is one of `message`'s.
+        next = unsafe { libc::CMSG_NXTHDR(message, header.as_ptr()) };
+    }
+    bytes.zip(time)
+}
+
+fn since_epoch() -> Duration {
+    let time = clock_gettime(ClockId::Realtime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,97 @@
+//! The producer's account of what became of its records.
+
+use freshwire_record::Timestamp;
+use freshwire_record::{Fate, Reason};
+
+use crate::fates::fate_of;
+use crate::finished::{Finished, finished};
+use crate::producer::Producer;
+use crate::view::View;
+
+impl Producer {
+    /// Keeps the fates of a ring's records when their slots are used again, as it does from the first [`poll_fate`](Self::poll_fate) on:
+    /// reserves memory for [`MAX_KEPT_FATES`](crate::MAX_KEPT_FATES).
+    pub fn keep_fates(&mut self, ring: usize) {
+        if let Some(own) = self.rings.get_mut(ring) {
+            own.fates.want();
+        }
+    }
+
+    /// The next fate that is known, once each, and reclaims the record's slots: first those of records whose slots were used again, then
+    /// in slot order. `None` if the oldest record is not finished; a sent one is finished when it is acknowledged, or the ring is closed
+    /// and its sender tells no more.
+    //= spec/ring.md R-ROLE-8
+    pub fn poll_fate(&mut self, ring: usize) -> Option<Fate> {
+        let view = View::new(self.region.inner(), ring)?;
+        if view.is_closed() {
+            view.drop_where(Reason::Closed, |_| true);
+        }
+        let closed = view.is_final();
+        let fates = &mut self.rings[ring].fates;
+        if closed {
+            fates.end();
+        }
+        if let Some(fate) = fates.poll() {
+            return Some(fate);
+        }
+        if !self.rings[ring].behind.is_empty()
+            && let Some(behind) = self.ended_behind(ring)
+        {
+            let fate = self.view(ring).and_then(|view| fate_of(&view, behind.index));
+            self.rings[ring].forget_behind(behind, &mut self.blocks);
+            return fate;
+        }
+        self.skip_orphans(ring);
+        let own = &self.rings[ring];
+        if own.tail >= own.user_i {
+            return None;
+        }
+        let (view, tail) = (View::new(self.region.inner(), ring)?, own.tail);
+        match finished(&view, tail) {
+            Finished::No { .. } => return None,
+            Finished::Sent { last } if !closed && !last => return None,
+            _ => {}
+        }
+        let fate = fate_of(&view, tail);
+        self.reclaim_oldest(ring, false);
+        fate
+    }
+
+    /// Says that the receiver's host has all of a record that was sent and whose slots have been used again since: what its sender was
+    /// [too late](crate::Consumer::acked) to write there. `at` is `None` where the time is not known.
+    pub fn note_acked(&mut self, ring: usize, index: u64, at: Option<Timestamp>) {
+        if let Some(own) = self.rings.get_mut(ring) {
+            own.fates.acked(index, at);
+        }
+    }
+
+    /// Adds the fate of a record that did not get on the ring to those that are polled.
+    pub fn note_refused(&mut self, ring: usize, seq: u64) {
+        if let Some(own) = self.rings.get_mut(ring) {
+            own.fates.keep(Fate::refused(seq));
+        }
+    }
+
+    /// Forgets the fates of all records that are at their end, for a ring that gets another sender: those that were not polled count as
+    /// [lost](Self::fates_lost).
+    pub fn forget_fates(&mut self, ring: usize) {
+        let Some(own) = self.rings.get_mut(ring) else { return };
+        own.fates.forget();
+        while let Some(behind) = self.ended_behind(ring) {
+            self.rings[ring].fates.lose();
+            self.rings[ring].forget_behind(behind, &mut self.blocks);
+        }
+        loop {
+            self.skip_orphans(ring);
+            if !self.reclaim_oldest(ring, false) {
+                return;
+            }
+            self.rings[ring].fates.lose();
+        }
+    }
+
+    /// Fates that were never polled and are not kept any more.
+    pub fn fates_lost(&self, ring: usize) -> u64 {
+        self.rings.get(ring).map_or(0, |ring| ring.fates.lost())
+    }
+}

@@ -1,0 +1,22 @@
+use std::time::Duration;
+
+use freshwire::Meta;
+use freshwire_media::unit::Kind;
+use freshwire_record::Timestamp;
+
+/// A unit as the viewers' queues see it.
+#[derive(Clone)]
+pub(super) struct UnitInfo {
+    pub(super) meta: Meta,
+    /// Whose picture it is; of sound it says nothing.
+    pub(super) rendition: usize,
+    pub(super) kind: Kind,
+    /// A viewer can begin here.
+    pub(super) begins: bool,
+    /// Nothing depends on it.
+    pub(super) is_leaf: bool,
+    /// When it was published.
+    pub(super) published: Timestamp,
+    /// How much older than others it may be when it arrives.
+    pub(super) grace: Duration,
+}

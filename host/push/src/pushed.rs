@@ -1,0 +1,495 @@
+//! A socket whose buffer is emptied: what the program's calls and the pusher share.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use freshwire_record::Timestamp;
+
+use crate::lock::{Guard, Lock};
+use crate::queue::{Arrival, Name, Queue};
+use crate::sys::{self, Batch, Memory};
+use crate::threshold::Threshold;
+use crate::uring::Ring;
+
+/// Rate of growth, in accounted bytes per second, that a check is in time for at first and at most: 430,000 datagrams of 1400
+/// bytes, for each of which the kernel accounts 2304.
+const PREPARED_FOR: f64 = 1e9;
+/// Later checks are in time for this multiple of the highest rate between two of them. A multiple of the mean rate was tried
+/// (six): a sender that catches up is faster.
+const ABOVE_PEAK: f64 = 2.0;
+/// For how long an owner that was late is looked after as if it had no lanes.
+const WARY_SECONDS: f64 = 1.0;
+/// The highest rate is forgotten with this time constant.
+const PEAK_SECONDS: f64 = 0.5;
+/// Checks are at least this far apart.
+const CHECK_MIN: Duration = Duration::from_micros(200);
+/// And at most this far while datagrams come.
+const CHECK_MAX: Duration = Duration::from_millis(10);
+/// A socket without arrivals for this long is no longer checked; the next arrival wakes the pusher.
+const IDLE: Duration = Duration::from_millis(100);
+/// What the kernel accounts for with a datagram, until a push has measured it.
+const ACCOUNTED: f64 = 2304.0;
+/// How long the pusher waits for a thread that is receiving, and the other way round.
+const PATIENCE: Duration = Duration::from_millis(2);
+/// For how long a thread that keeps the pusher from its work gets the pusher's precedence: a receive takes a few microseconds.
+const LOAN: Duration = Duration::from_micros(50);
+/// Batches that one push takes at most: arrivals that are faster than the pusher do not keep the lock for ever.
+const ROUNDS: usize = 32;
+
+/// How a [`Pushed`] treats its socket.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules {
+    /// Leave the newest datagram in the kernel's buffer. The socket stays readable for `poll` and its relatives as long
+    /// as anything waits, in the kernel or in the program.
+    pub keep_one: bool,
+    /// Asked before each push; `false` postpones it.
+    pub may_push: Option<fn() -> bool>,
+    /// Called after each push, with the state locked.
+    pub after_push: Option<fn(&mut State)>,
+    /// Called when the program's memory is three quarters full, and not again before it is half empty.
+    pub alarm: Option<fn()>,
+}
+
+/// Counters of a socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Times that the kernel's buffer was emptied because it was above the threshold.
+    pub pushes: u64,
+    /// Datagrams that came into the program's memory by a push.
+    pub pushed: u64,
+    /// Times that the program's memory became three quarters full.
+    pub alarms: u64,
+    /// Looks at the kernel's buffer.
+    pub checks: u64,
+}
+
+/// The state behind the lock.
+#[derive(Debug)]
+pub struct State {
+    /// Datagrams in the program's memory.
+    pub queue: Queue,
+    /// An error of the socket that a push met: the next receive reports it.
+    pub error: Option<i32>,
+    /// Counters.
+    pub counters: Counters,
+    /// Descriptor that is readable while something waits here, and whether it is now.
+    pub(crate) event: Option<RawFd>,
+    pub(crate) signalled: bool,
+    /// Whether somebody may wait for that descriptor at any time.
+    pub(crate) polled: bool,
+    /// Threads that wait for it now.
+    pub(crate) waiters: u32,
+    /// Buffers of the receiver's own calls.
+    pub(crate) batch: Option<Batch>,
+    /// The ring by which the kernel receives. What is in it is older than what is in the queue.
+    pub(crate) ring: Option<Ring>,
+    /// The ring's owner got the pusher's precedence, and the buffer is above the threshold since.
+    lent: bool,
+    /// The owner was late within the last second.
+    wary: f64,
+    posted: usize,
+    threshold: Threshold,
+    alarmed: bool,
+    checked: Timestamp,
+    active: Timestamp,
+    used: f64,
+    native: u64,
+    accounted: f64,
+    peak: f64,
+}
+
+impl State {
+    /// The threshold as it is now.
+    pub fn threshold(&self) -> &Threshold {
+        &self.threshold
+    }
+
+    fn watch_memory(&mut self, rules: &Rules) {
+        let (occupied, capacity) = (self.queue.occupied(), self.queue.capacity());
+        if occupied * 2 < capacity {
+            self.alarmed = false;
+        } else if !self.alarmed && occupied * 4 >= capacity * 3 {
+            self.alarmed = true;
+            self.counters.alarms += 1;
+            if let Some(alarm) = rules.alarm {
+                alarm();
+            }
+        }
+    }
+}
+
+/// When to look at a socket again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// After this time.
+    After(Duration),
+    /// When a datagram comes.
+    Arrival,
+    /// Never: the descriptor belongs to another socket or to none.
+    Never,
+}
+
+/// A socket whose buffer is emptied before it overflows.
+#[derive(Debug)]
+pub struct Pushed {
+    fd: RawFd,
+    cookie: u64,
+    rules: Rules,
+    state: Lock<State>,
+    /// The thread that holds the lock is in the kernel's call.
+    owner_in_kernel: AtomicBool,
+    /// Threads in the kernel's call without the lock, and the last of them that went there.
+    others_in_kernel: AtomicU32,
+    last_in_kernel: AtomicU32,
+    native: AtomicU64,
+    closed: AtomicBool,
+    /// Nanoseconds from one look to the next while nothing waits.
+    pace: AtomicU64,
+    /// What the pusher saw when it last could not lock: datagrams taken, and when that or the buffer last changed.
+    seen_native: AtomicU64,
+    seen_at: AtomicU64,
+}
+
+impl Pushed {
+    /// The state of a UDP socket. The descriptor is not owned.
+    ///
+    /// # Errors
+    ///
+    /// If it is none.
+    pub fn new(fd: RawFd, queue: Queue, rules: Rules) -> io::Result<Self> {
+        let limit = sys::memory(fd)?.limit;
+        let now = sys::now();
+        Ok(Self {
+            fd,
+            cookie: sys::cookie(fd)?,
+            rules,
+            state: Lock::new(State {
+                queue,
+                error: None,
+                counters: Counters::default(),
+                event: None,
+                signalled: false,
+                polled: false,
+                waiters: 0,
+                batch: None,
+                ring: None,
+                lent: false,
+                wary: 0.0,
+                posted: 0,
+                threshold: Threshold::new(f64::from(limit)),
+                alarmed: false,
+                checked: now,
+                active: now,
+                used: 0.0,
+                native: 0,
+                accounted: ACCOUNTED,
+                peak: PREPARED_FOR / ABOVE_PEAK,
+            }),
+            owner_in_kernel: AtomicBool::new(false),
+            others_in_kernel: AtomicU32::new(0),
+            last_in_kernel: AtomicU32::new(0),
+            native: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            pace: AtomicU64::new(0),
+            seen_native: AtomicU64::new(0),
+            seen_at: AtomicU64::new(now.as_nanos()),
+        })
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> RawFd {
+        self.fd
+    }
+
+    /// What tells this socket from others.
+    pub fn cookie(&self) -> u64 {
+        self.cookie
+    }
+
+    /// Locks the state, for a receiver that holds the lock in no call that blocks.
+    pub fn lock(&self) -> Guard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Locks the state, if nobody holds it.
+    pub fn try_lock(&self) -> Option<Guard<'_, State>> {
+        self.state.try_lock()
+    }
+
+    /// Locks the state, unless a thread that holds the lock is in the kernel's call. Then nothing waits here, nothing
+    /// is pushed before [`Others`] is dropped, and the caller goes to the kernel as well.
+    pub fn lock_or_follow(&self) -> Result<Guard<'_, State>, Others<'_>> {
+        loop {
+            if let Some(guard) = self.state.try_lock() {
+                return Ok(guard);
+            }
+            if !self.owner_in_kernel.load(Ordering::SeqCst) {
+                // A push, or another thread that takes a datagram: short.
+                if let Some(guard) = self.state.lock_within(PATIENCE) {
+                    return Ok(guard);
+                }
+                continue;
+            }
+            self.others_in_kernel.fetch_add(1, Ordering::SeqCst);
+            let others = Others(self);
+            // Still there: the pusher, which needs the lock first, will see us.
+            if self.owner_in_kernel.load(Ordering::SeqCst) {
+                return Err(others);
+            }
+        }
+    }
+
+    /// Makes the kernel's call with the lock held. The pusher waits for the lock when the buffer is above the
+    /// threshold, and lends its precedence. So a thread that has to wait for a processor in the middle of its call
+    /// gets one.
+    pub fn in_kernel<T>(&self, guard: Guard<'_, State>, call: impl FnOnce() -> T) -> T {
+        self.owner_in_kernel.store(true, Ordering::SeqCst);
+        let returned = call();
+        self.owner_in_kernel.store(false, Ordering::SeqCst);
+        drop(guard);
+        returned
+    }
+
+    /// Gives the lock back for a call in the kernel. Nothing is pushed before the returned value is dropped. The pusher lends
+    /// its precedence to a thread that has lost its processor in that call.
+    pub fn leave_for_kernel(&self, guard: Guard<'_, State>) -> Others<'_> {
+        self.last_in_kernel.store(sys::thread_id(), Ordering::Relaxed);
+        self.others_in_kernel.fetch_add(1, Ordering::SeqCst);
+        drop(guard);
+        Others(self)
+    }
+
+    /// Counts datagrams that were received from the kernel, past the program's memory.
+    pub fn received(&self, datagrams: u64) {
+        self.native.fetch_add(datagrams, Ordering::Relaxed);
+    }
+
+    /// The pusher forgets the socket.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Looks at the kernel's buffer, and empties it if it is above the threshold. Returns when to look again, and whether
+    /// datagrams were moved.
+    pub fn check(&self, batch: &mut Batch, now: Timestamp) -> (Next, bool) {
+        if self.closed.load(Ordering::Acquire) {
+            return (Next::Never, false);
+        }
+        let Ok(memory) = sys::memory(self.fd) else { return (Next::Never, false) };
+        let native = self.native.load(Ordering::Relaxed);
+        let used = f64::from(memory.used);
+        // A quarter may be accounted for that is gone already. With less in the buffer nobody is waited for.
+        let urgent = used > f64::from(memory.limit) / 2.0;
+        let locked = if urgent { self.state.lock_within(PATIENCE) } else { self.state.try_lock() };
+        let Some(mut state) = locked else {
+            let next = self.next_without_lock(memory, native, now);
+            return (if urgent { Next::After(CHECK_MIN) } else { next }, false);
+        };
+        state.counters.checks += 1;
+        self.learn(&mut state, memory, native, now);
+        let mut pushed = false;
+        let due = state.threshold.is_due(used);
+        if let Some(thread) = self.obstacle(&mut state, used, due) {
+            drop(state);
+            sys::lend_precedence(thread, LOAN);
+            return (Next::After(Duration::ZERO), false);
+        }
+        if due {
+            match self.push(&mut state, batch, now) {
+                Ok(moved) => pushed = moved > 0,
+                Err(Gone) => return (Next::Never, false),
+            }
+        }
+        if now.saturating_since(state.active) > IDLE {
+            state.queue.release();
+            state.batch = None;
+            return (Next::Arrival, pushed);
+        }
+        // Free lanes are worth nothing while the owner does not run.
+        let is_wary = state.wary > 0.0;
+        let lanes = state.ring.as_mut().filter(|ring| ring.is_armed() && !is_wary).map_or(0, Ring::free);
+        // In time for the overflow, which is nearer the fuller the buffer is.
+        let room = state.threshold.level().min(state.threshold.limit() - state.used).max(0.0);
+        let silence = (room + lanes as f64 * state.accounted) / (state.peak * ABOVE_PEAK);
+        let left = state.threshold.time_left(state.used) / 2;
+        let longest = Duration::try_from_secs_f64(silence).unwrap_or(CHECK_MAX).clamp(CHECK_MIN, CHECK_MAX);
+        self.pace.store(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        (Next::After(left.clamp(CHECK_MIN, longest)), pushed)
+    }
+
+    /// When to look again if a thread of the program is in its receive, with the lock: it takes what comes by itself.
+    fn next_without_lock(&self, memory: Memory, native: u64, now: Timestamp) -> Next {
+        if memory.used > 0 || self.seen_native.swap(native, Ordering::Relaxed) != native {
+            self.seen_at.store(now.as_nanos(), Ordering::Relaxed);
+        }
+        let silent = now.saturating_since(Timestamp::from_nanos(self.seen_at.load(Ordering::Relaxed)));
+        if silent > IDLE {
+            return Next::Arrival;
+        }
+        let pace = Duration::from_nanos(self.pace.load(Ordering::Relaxed));
+        let room = 1.0 - f64::from(memory.used) / f64::from(memory.limit.max(1));
+        Next::After(pace.mul_f64(room.clamp(0.0, 1.0)).max(CHECK_MIN))
+    }
+
+    /// The thread that receives from the kernel by itself, so that a push would disturb the order, if it is late with that.
+    fn obstacle(&self, state: &mut State, used: f64, due: bool) -> Option<u32> {
+        if due && self.others_in_kernel.load(Ordering::SeqCst) > 0 {
+            return Some(self.last_in_kernel.load(Ordering::Relaxed));
+        }
+        let limit = state.threshold.limit();
+        let ring = state.ring.as_mut()?;
+        if used < limit / 4.0 || ring.is_over() {
+            state.lent = false;
+            return None;
+        }
+        if !state.lent {
+            state.lent = true;
+            state.wary = WARY_SECONDS;
+            return Some(ring.owner());
+        }
+        if due {
+            // It does not even run with precedence: it is stopped, or waits for a disk.
+            ring.cancel();
+        }
+        None
+    }
+
+    fn learn(&self, state: &mut State, memory: Memory, native: u64, now: Timestamp) {
+        let used = f64::from(memory.used);
+        let taken = native.wrapping_sub(state.native) as f64 * state.accounted;
+        let posted = state.ring.as_mut().map_or(0, Ring::waiting);
+        let growth = (used - state.used).max(0.0) + (posted as f64 - state.posted as f64) * state.accounted;
+        let arrived = (growth + taken).max(0.0);
+        state.posted = posted;
+        state.threshold.resize(f64::from(memory.limit));
+        let interval = now.saturating_since(state.checked);
+        state.threshold.arrived(arrived, interval);
+        let seconds = interval.max(CHECK_MIN).as_secs_f64();
+        state.wary = (state.wary - seconds).max(0.0);
+        let remembered = state.peak * (1.0 - seconds / PEAK_SECONDS).max(0.0);
+        state.peak = remembered.max(arrived / seconds).min(PREPARED_FOR / ABOVE_PEAK);
+        if arrived > 0.0 {
+            state.active = now;
+        }
+        state.checked = now;
+        state.native = native;
+        state.used = used;
+    }
+
+    fn push(&self, state: &mut State, batch: &mut Batch, now: Timestamp) -> Result<u64, Gone> {
+        if sys::cookie(self.fd).ok() != Some(self.cookie) {
+            return Err(Gone);
+        }
+        if self.rules.may_push.is_some_and(|may_push| !may_push()) {
+            return Ok(0);
+        }
+        // A program that peeks by offset would meet ours.
+        let peeks = self.rules.keep_one
+            && sys::get_int(self.fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).is_ok_and(|offset| offset >= 0);
+        if peeks {
+            return Ok(0);
+        }
+        let before = state.used;
+        let pushed = self.move_all(state, batch, now);
+        let end = sys::now();
+        state.threshold.pushed(end.saturating_since(now));
+        state.used = sys::memory(self.fd).map_or(0.0, |memory| f64::from(memory.used));
+        if pushed > 0 {
+            state.counters.pushes += 1;
+            state.counters.pushed += pushed;
+            let each = (before - state.used) / pushed as f64;
+            if each > 0.0 {
+                state.accounted = each;
+            }
+            state.watch_memory(&self.rules);
+            if let Some(after_push) = self.rules.after_push {
+                after_push(state);
+            }
+        }
+        Ok(pushed)
+    }
+
+    /// Moves everything, or all but one, into the program's memory. Returns how many datagrams.
+    fn move_all(&self, state: &mut State, batch: &mut Batch, now: Timestamp) -> u64 {
+        let lanes = batch.lanes();
+        let offset = sys::realtime_offset();
+        let mut moved = 0;
+        for _ in 0..ROUNDS {
+            // What finds no room is better kept by the kernel, as long as it can.
+            let room = state.queue.certain_room().min(lanes);
+            if room == 0 {
+                break;
+            }
+            let found = if self.rules.keep_one { self.count(state, batch) } else { lanes + 1 };
+            let wanted = found.saturating_sub(1).min(room);
+            if wanted == 0 {
+                break;
+            }
+            let received = match batch.receive(self.fd, wanted, libc::MSG_DONTWAIT) {
+                Ok(received) => received,
+                Err(error) => {
+                    remember(state, &error);
+                    break;
+                }
+            };
+            take_in(&mut state.queue, batch, received, now, offset);
+            moved += received as u64;
+            if found < lanes || received < wanted {
+                break;
+            }
+        }
+        if self.rules.keep_one {
+            // Nothing is left to do if it fails: the option is the socket's own again, or the socket is gone.
+            let _ = sys::set_int(self.fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, -1);
+        }
+        moved
+    }
+
+    fn count(&self, state: &mut State, batch: &mut Batch) -> usize {
+        if sys::set_int(self.fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, 0).is_err() {
+            return 0;
+        }
+        batch.count(self.fd, batch.lanes()).unwrap_or_else(|error| {
+            remember(state, &error);
+            0
+        })
+    }
+}
+
+/// The descriptor belongs to another socket by now.
+struct Gone;
+
+/// A thread that is in the kernel's call while another one holds the lock there.
+#[derive(Debug)]
+pub struct Others<'a>(&'a Pushed);
+
+impl Drop for Others<'_> {
+    fn drop(&mut self) {
+        self.0.others_in_kernel.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Keeps an error of the socket, which the call has taken from it, for the program's next receive.
+fn remember(state: &mut State, error: &io::Error) {
+    if error.kind() != io::ErrorKind::WouldBlock {
+        state.error = error.raw_os_error();
+    }
+}
+
+/// Puts the first datagrams of a batch into a queue. `offset` is that of `CLOCK_REALTIME`.
+pub(crate) fn take_in(queue: &mut Queue, batch: &Batch, received: usize, now: Timestamp, offset: u64) {
+    for lane in 0..received {
+        let raw = batch.get(lane);
+        let arrived = sys::notes(raw.control).arrived(now, offset);
+        let arrival = Arrival {
+            payload: raw.payload,
+            control: raw.control,
+            name: Name::new(raw.name),
+            flags: raw.flags & !libc::MSG_TRUNC,
+            arrived,
+        };
+        queue.push(&arrival, now);
+    }
+}

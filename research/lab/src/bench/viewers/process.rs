@@ -1,0 +1,224 @@
+//! The processes of a run: the server under test, fed in real time, and the load, which takes commands.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use freshwire_record::Timestamp;
+use freshwire_server::priority::DEFAULT_NICE;
+use rustix::process::{Pid, setpriority_process};
+
+use super::worker::Worker;
+use super::{bare, load};
+use crate::bench::machine::{Resident, ThreadTimes};
+use crate::viewers::clip::{Clip, FPS};
+use crate::viewers::server;
+
+/// From the start of a server to the first access unit.
+const FEED_LEAD: Duration = Duration::from_millis(500);
+/// How long a server may take until it listens.
+const PATIENCE: Duration = Duration::from_secs(15);
+const ASK_EVERY: Duration = Duration::from_millis(50);
+
+/// What serves the viewers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// A live server, by RTSP.
+    Server(server::Server),
+    /// Freshwire's with so many engines.
+    Engines(u8),
+    /// Freshwire's, whose viewers ask for RTP over UDP.
+    Udp,
+    /// One `write()` of each access unit's size to each connection, and nothing else.
+    Bare,
+}
+
+impl Subject {
+    /// Its name for people.
+    pub(super) fn label(self) -> Cow<'static, str> {
+        match self {
+            Self::Server(server) => server.label().into(),
+            Self::Engines(engines) => format!("Freshwire, {engines} engines").into(),
+            Self::Udp => "Freshwire, UDP".into(),
+            Self::Bare => "bare writes".into(),
+        }
+    }
+}
+
+/// A child of this process. Dropping it ends it.
+struct Process(Child);
+
+impl Process {
+    fn worker(worker: Worker) -> anyhow::Result<Command> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut command = Command::new(program);
+        command.args(["bench", "--worker", worker.name()]);
+        Ok(command)
+    }
+
+    fn ended(&mut self) -> Option<String> {
+        self.0.try_wait().ok().flatten().map(|status| status.to_string())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Fails only when it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A subject at work: it has the stream's first access units and accepts viewers.
+pub(super) struct Serving {
+    process: Process,
+    address: SocketAddr,
+    subject: Subject,
+    clip: Arc<Clip>,
+    /// When the first access unit was handed over.
+    pub(super) fed: Timestamp,
+}
+
+impl Serving {
+    /// Starts the subject with the clip as its stream. What it has to say is appended to the file `log`.
+    pub(super) fn start(subject: Subject, clip: &Arc<Clip>, log: &Path) -> anyhow::Result<Self> {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on loopback")?;
+        let address = free.local_addr().context("cannot tell the listener's address")?;
+        drop(free);
+        let log = File::options().create(true).append(true).open(log).context("cannot open the log")?;
+        let mut command = match subject {
+            Subject::Server(server) => server.command(address, None)?,
+            Subject::Udp => server::Server::Freshwire.command(address, None)?,
+            Subject::Engines(engines) => {
+                let mut command = server::Server::Freshwire.command(address, None)?;
+                command.args(["--engines", &engines.to_string()]);
+                command
+            }
+            Subject::Bare => Process::worker(Worker::Bare)?,
+        };
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().with_context(|| format!("cannot start {}", subject.label()))?;
+        let mut process = Process(child);
+        // As Freshwire's server does for itself, and where it may not, this does not work either.
+        if let Some(pid) = i32::try_from(process.0.id()).ok().and_then(Pid::from_raw) {
+            let _ = setpriority_process(Some(pid), DEFAULT_NICE);
+        }
+        let mut input = process.0.stdin.take().context("the server has no input")?;
+        let fed = freshwire_io::now() + FEED_LEAD;
+        if subject == Subject::Bare {
+            let task = bare::Task { address, sizes: clip.sizes(), picture: Duration::from_secs(1) / FPS };
+            writeln!(input, "{}", serde_json::to_string(&task)?).context("cannot hand over the task")?;
+        } else {
+            let source = Arc::clone(clip);
+            // Ends with the stream or with its reader; how late it was shows in what viewers get.
+            std::thread::spawn(move || source.feed(input, fed));
+        }
+        let mut serving = Self { process, address, subject, clip: Arc::clone(clip), fed };
+        serving.wait_until_it_listens()?;
+        crate::scenario::wait_until(fed + FEED_LEAD);
+        Ok(serving)
+    }
+
+    fn wait_until_it_listens(&mut self) -> anyhow::Result<()> {
+        let until = freshwire_io::now() + PATIENCE;
+        while TcpStream::connect(self.address).is_err() {
+            let label = self.subject.label();
+            if let Some(status) = self.process.ended() {
+                bail!("{label} ended at once ({status}); see the log");
+            }
+            anyhow::ensure!(
+                freshwire_io::now() < until,
+                "{label} does not listen after {PATIENCE:?}; see the log"
+            );
+            std::thread::sleep(ASK_EVERY);
+        }
+        Ok(())
+    }
+
+    /// A connection to it.
+    pub(super) fn connect(&self) -> anyhow::Result<TcpStream> {
+        TcpStream::connect(self.address).context("cannot connect to the server")
+    }
+
+    /// What its viewers play; none where there is nothing but bytes.
+    pub(super) fn url(&self) -> Option<String> {
+        (self.subject != Subject::Bare).then(|| format!("rtsp://{}/live", self.address))
+    }
+
+    /// A load without viewers.
+    pub(super) fn load(&self) -> anyhow::Result<Load> {
+        let by_udp = self.subject == Subject::Udp;
+        Load::start(&load::Target { address: self.address, url: self.url(), by_udp })
+    }
+
+    /// Processor time so far.
+    pub(super) fn times(&self) -> anyhow::Result<ThreadTimes> {
+        ThreadTimes::of(self.process.0.id())
+    }
+
+    /// Memory now.
+    pub(super) fn memory(&self) -> anyhow::Result<Resident> {
+        Resident::of(self.process.0.id())
+    }
+
+    /// Bytes of the access units that were handed over between two instants.
+    pub(super) fn handed_over(&self, from: Timestamp, to: Timestamp) -> usize {
+        let place = |at: Timestamp| (at.saturating_since(self.fed).as_secs_f64() * f64::from(FPS)) as usize;
+        let (from, to) = (place(from), place(to));
+        self.clip.sizes().iter().skip(from).take(to - from).sum()
+    }
+}
+
+/// Viewers in a process of their own.
+pub(super) struct Load {
+    _process: Process,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Load {
+    fn start(target: &load::Target) -> anyhow::Result<Self> {
+        let mut command = Process::worker(Worker::Load)?;
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut process = Process(child.context("cannot start the load")?);
+        let (input, output) = (process.0.stdin.take(), process.0.stdout.take());
+        let input = input.context("the load has no input")?;
+        let output = BufReader::new(output.context("the load has no output")?);
+        let mut load = Self { _process: process, input, output };
+        load.tell(target)?;
+        Ok(load)
+    }
+
+    fn tell(&mut self, what: &impl serde::Serialize) -> anyhow::Result<()> {
+        writeln!(self.input, "{}", serde_json::to_string(what)?).context("the load has ended")
+    }
+
+    fn ask(&mut self, order: &load::Order) -> anyhow::Result<load::Answer> {
+        self.tell(order)?;
+        let mut line = String::new();
+        self.output.read_line(&mut line).context("the load does not answer")?;
+        serde_json::from_str(&line).context("the load has ended")
+    }
+
+    /// Adds viewers and waits until they play.
+    pub(super) fn connect(&mut self, viewers: usize, reads: bool) -> anyhow::Result<()> {
+        match self.ask(&load::Order::Connect { viewers, reads })? {
+            load::Answer::Failed(why) => bail!("{why}"),
+            load::Answer::Connected | load::Answer::Counted(_) => Ok(()),
+        }
+    }
+
+    /// Bytes that each viewer has read so far.
+    pub(super) fn count(&mut self) -> anyhow::Result<Vec<u64>> {
+        match self.ask(&load::Order::Count)? {
+            load::Answer::Counted(bytes) => Ok(bytes),
+            load::Answer::Connected | load::Answer::Failed(_) => bail!("the load does not count"),
+        }
+    }
+}

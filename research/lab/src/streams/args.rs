@@ -1,0 +1,308 @@
+//! The command lines of the experiments, and the plans that they ask for.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+use freshwire_record::{Rate, parse_duration, parse_share, parse_size};
+
+use super::plain;
+use crate::scenario::Output;
+use crate::schema::{Experiment, LinkConfig, Plan, RateStep, Source};
+use crate::scheme;
+
+#[derive(Args)]
+struct LinkArgs {
+    /// One-way delay.
+    #[arg(long, default_value = "0ms", value_parser = parse_duration)]
+    delay: Duration,
+    /// Share of packets lost, in both directions.
+    #[arg(long, value_parser = parse_share)]
+    loss: Option<f64>,
+    /// Mean length of a loss burst in packets (Gilbert-Elliott); losses are independent if not given.
+    #[arg(long)]
+    burst: Option<f64>,
+    /// Bytes that the bottleneck's queue holds.
+    #[arg(long, default_value = "15000", value_parser = parse_size)]
+    queue: u64,
+    /// The first seed; a repetition takes the next one.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Repetitions, each with its own seed.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    repeat: u64,
+    /// Congestion controls by kernel name, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "cubic")]
+    congestion: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Matrix {
+    /// The four published configurations, ten repetitions, plain TCP and the thesis's rule, its misuse too.
+    Thesis,
+    /// No limit, 1024, 512, 256 Kibit/s; 1 and 5 % loss; 0, 50, 100 ms.
+    Full,
+}
+
+#[derive(Args)]
+pub(crate) struct LayersArgs {
+    #[command(flatten)]
+    pub(super) output: Output,
+    #[command(flatten)]
+    link: LinkArgs,
+    /// Rate of the link, for instance 512Kibit (1024 bit) or 512kbit (1000 bit); `none` is no limit.
+    #[arg(long, default_value = "512Kibit", value_parser = parse_rate)]
+    rate: RateArg,
+    /// What to compare, separated by commas: tcp, tcp-small-buffer, min-buf, min-buf-A-B, thesis, thesis-improper,
+    /// freshwire, freshwire-chunked, a1, a1-cubic, a1-newreno, and other transports: srt, sctp, quic. A1, SRT
+    /// and SCTP have a congestion control of their own.
+    #[arg(long, value_delimiter = ',')]
+    scheme: Vec<String>,
+    /// A prepared set of cells instead of one link.
+    #[arg(long)]
+    matrix: Option<Matrix>,
+    /// For how long a window keeps its value.
+    #[arg(long, default_value = "1s", value_parser = parse_duration)]
+    deadline: Duration,
+    /// For how long the source offers records.
+    #[arg(long, default_value = "60s", value_parser = parse_duration)]
+    duration: Duration,
+    /// Layers of a window.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
+    layers: u8,
+    /// Size of a layer of one window, header included; 128 Kibit are 16384 bytes.
+    #[arg(long, default_value = "16384", value_parser = parse_size)]
+    layer_size: u64,
+    /// Length of a window.
+    #[arg(long, default_value = "1s", value_parser = parse_duration)]
+    window: Duration,
+}
+
+#[derive(Args)]
+pub(crate) struct FramesArgs {
+    #[command(flatten)]
+    pub(super) output: Output,
+    #[command(flatten)]
+    link: LinkArgs,
+    /// Rate of the link; by default both of 2 Mbit/s throughout and a dip from 6 to 1 Mbit/s and back.
+    #[arg(long, value_parser = parse_rate)]
+    rate: Option<RateArg>,
+    /// A dip: before,during,after.
+    #[arg(long, value_delimiter = ',', value_parser = parse_rate)]
+    dip: Vec<RateArg>,
+    /// What to compare, separated by commas: tcp, reserve, encoder, freshwire, a1, min-buf, srt, sctp, quic.
+    #[arg(long, value_delimiter = ',')]
+    scheme: Vec<String>,
+    /// Mean rate of the frames.
+    #[arg(long, default_value = "4Mbit")]
+    source_rate: Rate,
+    /// Frames per second.
+    #[arg(long, default_value_t = 30.0)]
+    fps: f64,
+    /// Frames from one key frame to the next.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    gop: u32,
+    /// For how long a frame keeps its value.
+    #[arg(long, default_value = "300ms", value_parser = parse_duration)]
+    deadline: Duration,
+    /// For how long the source offers frames.
+    #[arg(long, default_value = "20s", value_parser = parse_duration)]
+    duration: Duration,
+}
+
+/// A rate, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RateArg(Option<Rate>);
+
+fn parse_rate(text: &str) -> anyhow::Result<RateArg> {
+    Ok(RateArg(if text == "none" { None } else { Some(text.parse()?) }))
+}
+
+const KIBIT: u64 = 1024;
+
+impl LayersArgs {
+    pub(super) fn plans(&self) -> anyhow::Result<Vec<Plan>> {
+        let schemes: Vec<&str> = match (self.scheme.as_slice(), self.matrix) {
+            ([], Some(Matrix::Thesis)) => vec![scheme::TCP, scheme::THESIS, scheme::THESIS_IMPROPER],
+            ([], _) => {
+                vec![
+                    scheme::TCP,
+                    scheme::TCP_SMALL_BUFFER,
+                    scheme::MIN_BUF,
+                    scheme::THESIS,
+                    scheme::FRESHWIRE_CHUNKED,
+                ]
+            }
+            (named, _) => named.iter().map(String::as_str).collect(),
+        };
+        check_schemes(&schemes)?;
+        let repeat =
+            if self.matrix == Some(Matrix::Thesis) { self.link.repeat.max(10) } else { self.link.repeat };
+        let mut plans = Vec::new();
+        for (rate_bps, loss, delay) in self.cells() {
+            for seed in self.link.seed..self.link.seed + repeat {
+                for congestion in &self.link.congestion {
+                    for name in &schemes {
+                        let link = self.link.config(rate_bps, loss, delay, seed);
+                        plans.push(self.plan(link, congestion, name)?);
+                    }
+                }
+            }
+        }
+        Ok(plans)
+    }
+
+    fn cells(&self) -> Vec<(Option<u64>, f64, Duration)> {
+        let loss = self.link.loss.unwrap_or(0.05);
+        let limited = [1024, 512, 256].map(|kibit| Some(kibit * KIBIT));
+        match self.matrix {
+            None => vec![(self.rate.0.map(Rate::bits_per_sec), loss, self.link.delay)],
+            Some(Matrix::Thesis) => {
+                let mut cells = vec![(None, 0.0, Duration::ZERO)];
+                cells.extend(limited.map(|rate| (rate, 0.05, Duration::ZERO)));
+                cells
+            }
+            Some(Matrix::Full) => {
+                let mut cells = Vec::new();
+                for rate in [None].into_iter().chain(limited) {
+                    for loss in [0.01, 0.05] {
+                        for delay_ms in [0, 50, 100] {
+                            cells.push((rate, loss, Duration::from_millis(delay_ms)));
+                        }
+                    }
+                }
+                cells
+            }
+        }
+    }
+
+    fn plan(&self, link: LinkConfig, congestion: &str, name: &str) -> anyhow::Result<Plan> {
+        Ok(Plan {
+            experiment: Experiment::Layers,
+            scheme: name.to_owned(),
+            congestion: congestion.to_owned(),
+            framing: framing_of(name),
+            link,
+            source: Source::Layers {
+                layers: self.layers,
+                record_bytes: size_of_record(self.layer_size)?,
+                window_ms: u32::try_from(self.window.as_millis())?.max(1),
+            },
+            deadline_ms: self.deadline.as_secs_f64() * 1e3,
+            duration_s: self.duration.as_secs_f64(),
+        })
+    }
+}
+
+impl FramesArgs {
+    pub(super) fn plans(&self) -> anyhow::Result<Vec<Plan>> {
+        let default = [scheme::TCP, scheme::RESERVE, scheme::ENCODER, scheme::FRESHWIRE];
+        let schemes: Vec<&str> = if self.scheme.is_empty() {
+            default.to_vec()
+        } else {
+            self.scheme.iter().map(String::as_str).collect()
+        };
+        check_schemes(&schemes)?;
+        let loss = self.link.loss.unwrap_or(0.0);
+        let mut plans = Vec::new();
+        for seed in self.link.seed..self.link.seed + self.link.repeat {
+            for (rate_bps, steps) in self.links()? {
+                for congestion in &self.link.congestion {
+                    for name in &schemes {
+                        let mut link = self.link.config(rate_bps, loss, self.link.delay, seed);
+                        link.steps = steps.clone();
+                        plans.push(self.plan(link, congestion, name));
+                    }
+                }
+            }
+        }
+        Ok(plans)
+    }
+
+    fn links(&self) -> anyhow::Result<Vec<(Option<u64>, Vec<RateStep>)>> {
+        let bits = |rate: &RateArg| rate.0.map(Rate::bits_per_sec);
+        let dip = |before, during, after| {
+            let third = |n: u32| (self.duration * n / 3).as_nanos() as u64;
+            let steps = vec![
+                RateStep { at_ns: third(1), rate_bps: during },
+                RateStep { at_ns: third(2), rate_bps: after },
+            ];
+            (before, steps)
+        };
+        match (&self.rate, self.dip.as_slice()) {
+            (None, []) => {
+                let mbit = |n: u64| Some(n * 1_000_000);
+                Ok(vec![(mbit(2), Vec::new()), dip(mbit(6), mbit(1), mbit(6))])
+            }
+            (Some(rate), []) => Ok(vec![(bits(rate), Vec::new())]),
+            (None, [before, during, after]) => Ok(vec![dip(bits(before), bits(during), bits(after))]),
+            (Some(_), _) => bail!("--rate is a steady link and --dip one that changes; give one of them"),
+            (None, _) => {
+                bail!("--dip takes three rates: before, during and after, for instance 6Mbit,1Mbit,6Mbit")
+            }
+        }
+    }
+
+    fn plan(&self, link: LinkConfig, congestion: &str, name: &str) -> Plan {
+        Plan {
+            experiment: Experiment::Frames,
+            scheme: name.to_owned(),
+            congestion: congestion.to_owned(),
+            framing: framing_of(name),
+            link,
+            source: Source::Frames {
+                fps: self.fps,
+                mean_rate_bps: self.source_rate.bits_per_sec(),
+                gop: self.gop,
+            },
+            deadline_ms: self.deadline.as_secs_f64() * 1e3,
+            duration_s: self.duration.as_secs_f64(),
+        }
+    }
+}
+
+impl LinkArgs {
+    fn config(&self, rate_bps: Option<u64>, loss: f64, delay: Duration, seed: u64) -> LinkConfig {
+        LinkConfig {
+            rate_bps,
+            loss,
+            burst_packets: self.burst,
+            delay_ms: delay.as_secs_f64() * 1e3,
+            queue_bytes: Some(self.queue),
+            seed,
+            steps: Vec::new(),
+        }
+    }
+}
+
+fn framing_of(name: &str) -> String {
+    if name == scheme::FRESHWIRE_CHUNKED { "chunked" } else { "raw" }.to_owned()
+}
+
+/// A record has a header of 32 bytes, and its reader accepts at most a mebibyte.
+fn size_of_record(bytes: u64) -> anyhow::Result<u32> {
+    match u32::try_from(bytes) {
+        Ok(bytes @ 32..=1_048_576) => Ok(bytes),
+        _ => bail!("--layer-size is 32 bytes to 1MiB, not {bytes}"),
+    }
+}
+
+fn check_schemes(names: &[&str]) -> anyhow::Result<()> {
+    const RING: [&str; 5] = [
+        scheme::THESIS,
+        scheme::THESIS_IMPROPER,
+        scheme::RESERVE,
+        scheme::FRESHWIRE,
+        scheme::FRESHWIRE_CHUNKED,
+    ];
+    for name in names {
+        if !plain::is_plain(name)
+            && !RING.contains(name)
+            && !scheme::is_a1(name)
+            && !scheme::PEERS.contains(name)
+        {
+            bail!("there is no scheme {name:?}; `freshwire-lab layers --help` lists them");
+        }
+    }
+    Ok(())
+}

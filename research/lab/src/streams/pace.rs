@@ -1,0 +1,103 @@
+//! What every sender of the lab needs: the records' bytes and a note of what became of them.
+
+use std::time::Duration;
+
+use freshwire_media::layered::{HEADER_BYTES, Header, fill_payload};
+use freshwire_record::Timestamp;
+
+use super::offer::Offered;
+use super::receive::Received;
+use crate::schema::{Plan, SenderStats};
+
+/// The bytes of a record: the `FWLR` header, then a payload that follows from the sequence.
+pub(super) fn payload(record: &Offered, start: Timestamp) -> Vec<u8> {
+    let header = Header {
+        layer: record.layer,
+        window: record.group,
+        record_bytes: record.bytes,
+        seq: record.seq,
+        submitted: start + record.at,
+    };
+    let mut bytes = vec![0; record.bytes as usize];
+    bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
+    fill_payload(record.seq, &mut bytes[HEADER_BYTES..]);
+    bytes
+}
+
+/// What a sender, of Freshwire or another transport, last reported of a record.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LastReport {
+    pub(super) committed: Option<Timestamp>,
+    /// `None`: not handed over when the run ended.
+    pub(super) word: Option<String>,
+}
+
+/// From the connection to the first record, so that both ends are ready.
+pub(super) const LEAD: Duration = Duration::from_millis(100);
+
+/// The times of a run.
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    /// The nominal submission of the first record.
+    pub(super) start: Timestamp,
+    /// When the source ends: later bytes do not count as received in time.
+    pub(super) count_until: Timestamp,
+    /// When the last record has lost its value, and both ends stop.
+    pub(super) stop_at: Timestamp,
+}
+
+impl Span {
+    pub(super) fn of(plan: &Plan, start: Timestamp) -> Self {
+        let count_until = start + Duration::from_nanos(plan.duration_ns());
+        Self { start, count_until, stop_at: count_until + Duration::from_nanos(plan.deadline_ns()) }
+    }
+}
+
+/// What both ends of a run say of it.
+pub(super) struct Ends {
+    pub(super) span: Span,
+    pub(super) paced: Paced,
+    pub(super) received: Received,
+}
+
+/// The sender's account.
+pub(super) struct Paced {
+    pub(super) fates: Vec<LastReport>,
+    pub(super) sent_bytes: u64,
+    pub(super) stats: SenderStats,
+    /// How late the source itself was at worst.
+    pub(super) lateness: Duration,
+}
+
+impl Paced {
+    pub(super) fn new(records: usize) -> Self {
+        Self {
+            fates: vec![LastReport::default(); records],
+            sent_bytes: 0,
+            stats: SenderStats::default(),
+            lateness: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn sent(&mut self, record: &Offered, begun: Timestamp) {
+        self.fates[record.seq as usize] =
+            LastReport { committed: Some(begun), word: Some("sent".to_owned()) };
+    }
+
+    /// Counts by their fates what was dropped or abandoned.
+    pub(super) fn count_drops(&mut self) {
+        self.stats.drops.clear();
+        for word in self.fates.iter().filter_map(|fate| fate.word.as_deref()) {
+            if word == "abandoned" {
+                *self.stats.drops.entry("expired".to_owned()).or_default() += 1;
+            } else if let Some(reason) = word.strip_prefix("dropped: ") {
+                *self.stats.drops.entry(reason.to_owned()).or_default() += 1;
+            }
+        }
+    }
+
+    pub(super) fn dropped(&mut self, record: &Offered, reason: &str) {
+        *self.stats.drops.entry(reason.to_owned()).or_default() += 1;
+        self.fates[record.seq as usize].word = Some(format!("dropped: {reason}"));
+    }
+}

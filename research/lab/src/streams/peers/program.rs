@@ -1,0 +1,237 @@
+//! SRT and SCTP by programs of their own (`research/python/peers`), fed and read through pipes.
+
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use freshwire_media::layered::Header;
+use freshwire_netns::Namespaces;
+use freshwire_record::Timestamp;
+
+use super::super::offer::Offered;
+use super::super::pace::{Ends, LEAD, Paced, Span, payload};
+use super::super::receive::{Received, whole_record};
+use crate::scenario::{TestLink, wait_until};
+use crate::schema::Plan;
+use crate::scheme;
+
+/// Where the far end listens. The namespace is the run's own.
+const PORT: u16 = 9899;
+
+/// Largest message that an end hands over, in bytes.
+const MAX_MESSAGE: u32 = 1 << 20;
+
+/// A message of SRT's live mode: seven packets of an MPEG transport stream.
+const SRT_MESSAGE: usize = 1316;
+
+/// What stands before a record's bytes in such a message: the record's sequence and the place of the bytes in it.
+const PIECE_HEADER: usize = 8;
+
+/// From SRT's delivery to the deadline, for the receiving thread and what comes in a burst, in milliseconds.
+const SRT_MARGIN_MS: f64 = 20.0;
+
+/// Sends the offered records across the link and receives them.
+pub(super) fn run(
+    link: &TestLink,
+    plan: &Plan,
+    offered: &[Offered],
+    programs: Option<&Path>,
+) -> anyhow::Result<Ends> {
+    let program = programs.context("the programs of the lab were not built")?.join(&plan.scheme);
+    let (both, sender_only) = options(plan);
+    let command = |role: &str| {
+        let mut command = Command::new(&program);
+        command.arg(role).arg(Namespaces::FAR_V4.to_string()).arg(PORT.to_string()).args(&both);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+    };
+    let mut receiver = End::start(link.namespaces.spawn_far(&mut command("receive")))?;
+    let mut sender = End::start(link.namespaces.spawn_near(command("send").args(&sender_only)))?;
+    let span = Span::of(plan, link.start_after(LEAD)?);
+    let output = receiver.output.take().context("a receiver without output")?;
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| read(output, plan, span));
+        let paced = send(&mut sender, plan, offered, span);
+        wait_until(span.stop_at);
+        let ended = receiver.end().context("the receiver failed");
+        let received = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))?;
+        let paced = paced.and_then(|paced| sender.end().map(|()| paced)).context("the sender failed")?;
+        ended?;
+        Ok(Ends { span, paced, received: received.context("the reader failed")? })
+    })
+}
+
+/// Options of both ends, and those of the sender alone.
+fn options(plan: &Plan) -> (Vec<String>, Vec<String>) {
+    if plan.scheme != scheme::SRT {
+        return (Vec::new(), Vec::new());
+    }
+    // The receiver adds the path's delay to it.
+    let latency_ms = (plan.deadline_ms - plan.link.delay_ms - SRT_MARGIN_MS).max(0.0);
+    let with_headers = SRT_MESSAGE as f64 / (SRT_MESSAGE - PIECE_HEADER) as f64;
+    let rate = plan.source.bytes_per_second() * with_headers;
+    (vec![format!("{latency_ms:.0}")], vec![format!("{rate:.0}")])
+}
+
+/// A running program that is ready.
+struct End {
+    child: Child,
+    output: Option<BufReader<ChildStdout>>,
+}
+
+impl End {
+    fn start(child: std::io::Result<Child>) -> anyhow::Result<Self> {
+        let mut child = child.context("cannot start an end")?;
+        let mut output = BufReader::new(child.stdout.take().context("no pipe")?);
+        let mut line = String::new();
+        output.read_line(&mut line).context("cannot read from an end")?;
+        anyhow::ensure!(line == "ready\n", "an end did not get ready");
+        Ok(Self { child, output: Some(output) })
+    }
+
+    /// Ends it. Fails if it has failed before.
+    fn end(mut self) -> anyhow::Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            anyhow::ensure!(status.success(), "it ended with {status}");
+        }
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+fn send(sender: &mut End, plan: &Plan, offered: &[Offered], span: Span) -> anyhow::Result<Paced> {
+    let mut input = sender.child.stdin.take().context("a sender without input")?;
+    let deadline = Duration::from_nanos(plan.deadline_ns());
+    let mut paced = Paced::new(offered.len());
+    let mut messages = Vec::new();
+    for record in offered {
+        let due = span.start + record.at;
+        wait_until(due);
+        let begun = freshwire_io::now();
+        paced.lateness = paced.lateness.max(begun.saturating_since(due));
+        let bytes = payload(record, span.start);
+        let until = span.start + record.deadline;
+        messages.clear();
+        let mut message = |parts: [&[u8]; 2]| {
+            let size = parts.map(<[u8]>::len).iter().sum::<usize>() as u32;
+            messages.extend_from_slice(&size.to_be_bytes());
+            messages.extend_from_slice(&u32::from(record.layer).to_be_bytes());
+            messages.extend_from_slice(&(until.as_nanos() - deadline.as_nanos() as u64).to_be_bytes());
+            messages.extend_from_slice(&until.as_nanos().to_be_bytes());
+            messages.extend(parts.concat());
+        };
+        if plan.scheme == scheme::SRT {
+            for (place, piece) in bytes.chunks(SRT_MESSAGE - PIECE_HEADER).enumerate() {
+                let offset = place * (SRT_MESSAGE - PIECE_HEADER);
+                message([&piece_header(record.seq, offset), piece]);
+            }
+        } else {
+            message([&bytes, &[]]);
+        }
+        input.write_all(&messages).context("cannot hand over a record")?;
+        paced.sent_bytes += bytes.len() as u64;
+        paced.sent(record, begun);
+    }
+    wait_until(span.stop_at);
+    Ok(paced)
+}
+
+fn piece_header(seq: u64, offset: usize) -> [u8; PIECE_HEADER] {
+    ((seq << 32) | offset as u64).to_be_bytes()
+}
+
+/// Reads messages until the receiver is ended.
+fn read(mut from: BufReader<ChildStdout>, plan: &Plan, span: Span) -> anyhow::Result<Received> {
+    let mut received = Received::default();
+    let mut pieces = Pieces::default();
+    let mut head = [0; 12];
+    // A message that is cut when the program ends came after the run.
+    while from.read_exact(&mut head).is_ok() {
+        let [s0, s1, s2, s3, at @ ..] = head;
+        let size = u32::from_be_bytes([s0, s1, s2, s3]);
+        anyhow::ensure!(size <= MAX_MESSAGE, "a message of {size} bytes");
+        let at = Timestamp::from_nanos(u64::from_be_bytes(at));
+        let mut message = vec![0; size as usize];
+        if from.read_exact(&mut message).is_err() {
+            break;
+        }
+        if at > span.stop_at {
+            continue;
+        }
+        if plan.scheme == scheme::SRT {
+            let (header, piece) =
+                message.split_first_chunk::<PIECE_HEADER>().context("a message without a header")?;
+            received.count(piece.len(), at, span.count_until);
+            if let Some(record) = pieces.take(u64::from_be_bytes(*header), piece)? {
+                received.arrived(whole_record(&record)?, at)?;
+            }
+        } else {
+            received.count(message.len(), at, span.count_until);
+            received.arrived(whole_record(&message)?, at)?;
+        }
+    }
+    Ok(received)
+}
+
+/// Records out of pieces, which come in order and with gaps.
+#[derive(Default)]
+struct Pieces {
+    seq: u64,
+    record: Vec<u8>,
+}
+
+impl Pieces {
+    /// Takes the next piece; gives the record that it completes.
+    fn take(&mut self, place: u64, piece: &[u8]) -> anyhow::Result<Option<Vec<u8>>> {
+        let (seq, offset) = (place >> 32, (place & u64::from(u32::MAX)) as usize);
+        if offset == 0 {
+            *self = Self { seq, record: Vec::new() };
+        }
+        if (seq, offset) != (self.seq, self.record.len()) {
+            return Ok(None);
+        }
+        self.record.extend_from_slice(piece);
+        let whole = Header::decode(&self.record)?.record_bytes as usize == self.record.len();
+        Ok(whole.then(|| std::mem::take(&mut self.record)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use freshwire_media::layered::HEADER_BYTES;
+
+    use super::*;
+
+    #[test]
+    fn a_record_with_a_gap_is_not_whole() {
+        let record = |seq: u64| {
+            let offered = Offered {
+                seq,
+                group: 0,
+                layer: 0,
+                bytes: 100,
+                refs: Vec::new(),
+                at: Duration::ZERO,
+                deadline: Duration::ZERO,
+            };
+            payload(&offered, Timestamp::from_nanos(7))
+        };
+        let mut pieces = Pieces::default();
+        let mut whole = Vec::new();
+        let lost = [(4, HEADER_BYTES), (5, 0), (6, 2 * HEADER_BYTES)];
+        for seq in 3..8 {
+            for (place, piece) in record(seq).chunks(HEADER_BYTES).enumerate() {
+                let offset = place * HEADER_BYTES;
+                if lost.contains(&(seq, offset)) {
+                    continue;
+                }
+                let place = u64::from_be_bytes(piece_header(seq, offset));
+                whole.extend(pieces.take(place, piece).unwrap());
+            }
+        }
+        assert_eq!(whole, [record(3), record(7)]);
+    }
+}

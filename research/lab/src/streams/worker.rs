@@ -1,0 +1,127 @@
+//! One run of layers or frames.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use freshwire::Framing;
+use freshwire_netns::Account;
+use freshwire_record::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::offer::{self, Offered};
+use super::pace::{Ends, LEAD, Paced, Span};
+use super::receive::{self, Received};
+use super::{a1, fresh, peers, plain};
+use crate::scenario::pool::Task;
+use crate::scenario::{TestLink, TestPath};
+use crate::schema::{Environment, Plan, RecordFate, Run, Totals, Trust};
+use crate::scheme;
+
+/// A source that is later than this has not offered what it says.
+const MAX_LATENESS: Duration = Duration::from_millis(5);
+
+/// At a source rate of about a megabit: measured, the emulator's lateness stays below a tenth of a millisecond.
+const RUNS_PER_CORE: usize = 6;
+
+/// One stream over one link.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Stream {
+    pub(super) plan: Plan,
+    /// The folder with the programs of other transports, if the plan needs one.
+    pub(super) programs: Option<PathBuf>,
+}
+
+impl Task for Stream {
+    type Run = Run;
+
+    const PER_CORE: usize = RUNS_PER_CORE;
+
+    const KIND: &str = "stream";
+
+    fn measure(self, environment: Environment) -> anyhow::Result<Run> {
+        measure(self, environment)
+    }
+
+    fn name(&self) -> String {
+        format!("{}, seed {}", self.plan.scheme, self.plan.link.seed)
+    }
+
+    fn seconds(&self) -> f64 {
+        self.plan.duration_s + self.plan.deadline_ms / 1e3
+    }
+
+    fn trust(run: &Run) -> &Trust {
+        &run.trust
+    }
+}
+
+fn measure(stream: Stream, environment: Environment) -> anyhow::Result<Run> {
+    let Stream { plan, programs } = stream;
+    let link = TestLink::open(&plan.link)?;
+    let offered = offer::of(&plan);
+    let (ends, account) = match plan.scheme.as_str() {
+        name if scheme::is_a1(name) => (a1::run(&link, &plan, &offered)?, link.close()),
+        name if scheme::PEERS.contains(&name) => {
+            (peers::run(&link, &plan, &offered, programs.as_deref())?, link.close())
+        }
+        _ => over_tcp(link, &plan, &offered)?,
+    };
+    let Ends { span, paced, received } = ends;
+    let mut faults = account.faults;
+    if paced.lateness > MAX_LATENESS {
+        faults.push(format!("the source was {:.1} ms late", paced.lateness.as_secs_f64() * 1e3));
+    }
+    Ok(Run {
+        environment,
+        trust: if faults.is_empty() { Trust::kept() } else { Trust::lost(faults.join("; ")) },
+        totals: Totals {
+            received_bytes: received.bytes,
+            received_all_bytes: received.all_bytes,
+            sent_bytes: paced.sent_bytes,
+        },
+        records: fates(&offered, &paced, &received, span.start),
+        sender: paced.stats,
+        metrics: None,
+        plan,
+    })
+}
+
+/// Plain TCP or Freshwire on TCP.
+fn over_tcp(link: TestLink, plan: &Plan, offered: &[Offered]) -> anyhow::Result<(Ends, Account)> {
+    let path = TestPath::connect(link, Some(&plan.congestion))?;
+    let framing = if plan.framing == "chunked" { Framing::Chunked } else { Framing::Raw };
+    let span = Span::of(plan, path.link.start_after(LEAD)?);
+    let (near, far) = (path.near.try_clone()?, path.far.try_clone()?);
+    let (paced, received) = std::thread::scope(|scope| {
+        let reader = scope.spawn(move || receive::read(far, framing, span.count_until, span.stop_at));
+        let paced = if plain::is_plain(&plan.scheme) {
+            plain::send(near, &plan.scheme, offered, span.start, span.stop_at)
+        } else {
+            fresh::send(near, plan, framing, offered, span.start, span.stop_at)
+        };
+        let received = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))?;
+        anyhow::Ok((paced.context("the sender failed")?, received.context("the receiver failed")?))
+    })?;
+    Ok((Ends { span, paced, received }, path.close()))
+}
+
+fn fates(offered: &[Offered], paced: &Paced, received: &Received, start: Timestamp) -> Vec<RecordFate> {
+    let since_start = |at: Timestamp| at.saturating_since(start).as_nanos() as u64;
+    let fate = |record: &Offered| {
+        let fate = paced.fates.get(record.seq as usize).cloned().unwrap_or_default();
+        RecordFate {
+            seq: record.seq,
+            group: record.group,
+            layer: record.layer,
+            bytes: record.bytes,
+            generated_ns: record.at.as_nanos() as u64,
+            deadline_ns: record.deadline.as_nanos() as u64,
+            committed_ns: fate.committed.map(since_start),
+            arrived_ns: received.arrivals.get(&record.seq).copied().map(since_start),
+            fate: fate.word.unwrap_or_else(|| "unsent".to_owned()),
+            refs: record.refs.clone(),
+        }
+    };
+    offered.iter().map(fate).collect()
+}

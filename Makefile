@@ -35,8 +35,8 @@ test-kernel-loads: install-test ## packet push's module loaded, used and unloade
 test-kernel-debug: install-test ## the same under lockdep, KASAN, kmemleak and KCSAN; builds two kernels first, hours
 	host/kernel/guest/debug-test.sh
 
-build: ## the commands freshwire and freshwire-lab
-	$(CARGO) build --release --locked --package freshwire-cli --package freshwire-lab
+build: ## the commands freshwire, freshwire-host and freshwire-lab
+	$(CARGO) build --release --locked --package freshwire-cli --package freshwire-host --package freshwire-lab
 
 # Steps of packaging/build.sh, by default all: `make packages STEPS="binaries library"` makes the C library's packages.
 STEPS ?=

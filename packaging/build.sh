@@ -134,6 +134,7 @@ step_binaries() {
     if ((${#needed[@]} == 0)); then needed=("${!crates[@]}"); fi
     for step in "${needed[@]}"; do
         arguments+=(--package "${crates[$step]}")
+        if [ "$step" = command ]; then arguments+=(--package freshwire-host); fi
         if [ "$step" = gstreamer ]; then
             # The build script of the bindings says which package is missing, late and at length.
             pkg-config --print-errors --exists "gstreamer-1.0 >= 1.22" "gstreamer-base-1.0 >= 1.22"
@@ -169,9 +170,12 @@ step_command() {
     stage=${CARGO_TARGET_DIR:-$target}/release/freshwire-deb
     rm -rf "$stage"
     mkdir -p "$stage"
-    install -m 755 "$built/freshwire" "$stage/freshwire"
-    strip --strip-unneeded --remove-section=.comment --remove-section=.note "$stage/freshwire"
-    "$built/freshwire" generate "$stage" 2>/dev/null
+    local name
+    for name in freshwire freshwire-host; do
+        install -m 755 "$built/$name" "$stage/$name"
+        strip --strip-unneeded --remove-section=.comment --remove-section=.note "$stage/$name"
+        "$built/$name" generate "$stage" 2>/dev/null
+    done
     gzip -9n "$stage"/man/man1/*.1
     add_documents freshwire "$stage"
     cargo deb --quiet --no-build --no-strip --package freshwire-cli --maintainer "$maintainer" --output "$out/freshwire_${deb_version}_$arch.deb"

@@ -84,7 +84,7 @@ try 'freshwire --version'
 # The exit code is 1 where something optional is missing, as in a root without ffmpeg.
 try 'freshwire doctor || test $? -le 1'
 try 'freshwire serve --config /etc/freshwire/freshwire.toml --check'
-try 'test -s /usr/lib/systemd/system/freshwire.service || test -s /lib/systemd/system/freshwire.service; test -s /usr/share/bash-completion/completions/freshwire; zcat /usr/share/man/man1/freshwire-serve.1.gz | grep -c config'
+try 'test -s /usr/lib/systemd/system/freshwire.service || test -s /lib/systemd/system/freshwire.service; test -s /usr/share/bash-completion/completions/freshwire; zcat /usr/share/man/man1/freshwire-serve.1.gz | grep -c config; freshwire-host doctor'
 try 'python3 -c "import freshwire; print(freshwire.__file__, freshwire.now() > 0)"'
 try 'apt-get -qq purge -y python3-freshwire >/dev/null; ! python3 -c "import freshwire" 2>/dev/null'
 # The wheel, as a user without packages would: in an environment, and from no registry.

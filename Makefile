@@ -6,7 +6,7 @@ LAB = $(or $(CARGO_TARGET_DIR),target)/release/freshwire-lab
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 
-.PHONY: help demo test check build install-demo install-test fuzz memory worlds scenes held-out soak-values lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
+.PHONY: help demo test test-rest test-all check build install-demo install-test fuzz memory worlds scenes held-out soak-values lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
 	packages packages-test packages-twice install-packages install-packages-test test-root documents \
 	test-kernel test-kernel-long test-kernel-loads test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
@@ -17,8 +17,13 @@ help:
 demo: install-demo build ## live video over a bad link, plain TCP beside Freshwire; writes report.html
 	$(LAB) demo $(DEMO_ARGS)
 
-test: install-test ## every check and test; about 25 minutes on two cores
-	$(CARGO) xtask test
+test: install-test ## the product: crates, bindings, host
+	$(CARGO) xtask test --product
+
+test-rest: install-test ## what `make test-all` adds: laboratory, guests with other kernels, browsers, lints, long runs
+	$(CARGO) xtask test --rest
+
+test-all: test test-rest ## every check and test
 
 check: ## only the rules of the workspace: dependencies, sizes, unsafe code, cited rules, texts
 	$(CARGO) xtask check

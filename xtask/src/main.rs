@@ -10,10 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+// For their features: Cargo.toml.
+use {base64 as _, num_traits as _, quinn_udp as _, slab as _};
 
 const USAGE: &str = "\
 usage: cargo xtask check           the rules of the workspace: dependencies, sizes, unsafe code, texts
-       cargo xtask test [STEP...]  every step of the test command, or the named ones
+       cargo xtask test [--product | --rest] [STEP...]
+                                   every step of both gates, of the product's or of the rest, or the named ones
        cargo xtask test --list     the steps and what each runs";
 
 fn main() -> ExitCode {

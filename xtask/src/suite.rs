@@ -15,12 +15,17 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 
 use lanes::{Outcome, Report, Runner};
-use steps::Lane;
+use steps::{Gate, Lane};
 use tally::Tally;
 
-/// Runs the named steps, or all of them, and returns whether none failed.
+/// Runs the named steps, or all of a gate, or of both, and returns whether none failed.
 pub(crate) fn run(root: &Path, names: &[String]) -> anyhow::Result<bool> {
-    let mut steps = steps::all(root);
+    let (gate, names) = match names.split_first() {
+        Some((first, names)) if first == "--product" => (Some(Gate::Product), names),
+        Some((first, names)) if first == "--rest" => (Some(Gate::Rest), names),
+        _ => (None, names),
+    };
+    let mut steps = steps::all(root, gate);
     if names.iter().any(|name| name == "--list") {
         for step in &steps {
             println!("{:10} {}", step.name, step.line.describe());
@@ -33,7 +38,7 @@ pub(crate) fn run(root: &Path, names: &[String]) -> anyhow::Result<bool> {
     steps.retain(|step| names.is_empty() || names.contains(&step.name));
     let strict = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
     let begun = Instant::now();
-    let reports = Runner { root, strict }.run(steps)?;
+    let reports = Runner { root, strict, gate }.run(steps)?;
     Ok(summarise(&reports, begun.elapsed(), strict))
 }
 

@@ -10,7 +10,7 @@ use anyhow::anyhow;
 
 use super::process::{self, Output};
 use super::programs;
-use super::steps::{Lane, Step};
+use super::steps::{Gate, Lane, Step};
 use super::tally::Tally;
 
 /// How a step ended.
@@ -37,6 +37,8 @@ pub(super) struct Report {
 
 pub(super) struct Runner<'a> {
     pub(super) root: &'a Path,
+    /// Test programs of the other gate are not run.
+    pub(super) gate: Option<Gate>,
     /// With `CI=true` a step whose requirement is missing fails; otherwise it is skipped.
     pub(super) strict: bool,
 }
@@ -74,7 +76,8 @@ impl Runner<'_> {
             for step in build {
                 let (report, messages) = self.step(step, Output::Shown)?;
                 let passed = report.outcome == Outcome::Passed;
-                let programs = programs::steps(if passed { &messages } else { &[] }, &report.step)?;
+                let mut programs = programs::steps(if passed { &messages } else { &[] }, &report.step)?;
+                programs.retain(|program| self.gate.is_none_or(|gate| program.gate == gate));
                 let (beside, others): (Vec<_>, Vec<_>) =
                     programs.into_iter().partition(|step| step.lane == Lane::Beside);
                 reports.push(report);
@@ -181,7 +184,7 @@ mod tests {
     use crate::suite::needs::Need;
 
     fn runner() -> Runner<'static> {
-        Runner { root: Path::new("/"), strict: false }
+        Runner { root: Path::new("/"), strict: false, gate: None }
     }
 
     fn step(name: &str, lane: Lane, script: &str) -> Step {
@@ -251,7 +254,8 @@ mod tests {
         let needs_the_lab = || Step { needs: &[Need::Lab], ..step("some", Lane::First, "true") };
         let nowhere = Path::new("/nowhere");
         for (strict, failed) in [(false, false), (true, true)] {
-            let reports = Runner { root: nowhere, strict }.run(vec![needs_the_lab()]).expect("sh runs");
+            let reports =
+                Runner { root: nowhere, strict, gate: None }.run(vec![needs_the_lab()]).expect("sh runs");
             assert_eq!(matches!(reports[0].outcome, Outcome::Failed(_)), failed);
             assert_ne!(reports[0].outcome, Outcome::Passed);
         }

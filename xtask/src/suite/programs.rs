@@ -6,7 +6,7 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::command::CommandLine;
-use super::steps::{Lane, Step};
+use super::steps::{Gate, Lane, Step};
 
 /// Programs that compute and read no clock: what they find is the same however little of the processors they get.
 const COMPUTING: &[&str] = &[
@@ -44,6 +44,16 @@ const MEASURING: &[&str] = &[
     "-p freshwire-server --test udp_link",
 ];
 
+/// Programs that take longest, each with its seconds on two cores (2026-11-28), and those of the research: `make test-rest` runs them.
+const REST: &[&str] = &[
+    "-p freshwire-choice --test ladder",          // 52
+    "-p freshwire-server --test browser",         // 203
+    "-p freshwire-server --test renditions",      // 48
+    "-p freshwire-server --test renditions_link", // 52
+    "-p freshwire-server --test silence",         // 47
+    "-p freshwire-server --test udp_link",        // 40
+];
+
 /// The steps of the programs that cargo's messages tell of, with the environment of the build.
 pub(super) fn steps(messages: &[String], build: &Step) -> anyhow::Result<Vec<Step>> {
     let mut steps = Vec::new();
@@ -76,7 +86,9 @@ fn step(message: &Value, build: &Step) -> Option<Step> {
     let line =
         CommandLine { environment: build.line.environment.clone(), ..CommandLine::new(executable, &[]) };
     let line = line.with("CARGO_MANIFEST_DIR", folder.to_str()?);
-    Some(Step::new(&name, lane, line, folder))
+    let is_research = folder.parent().is_some_and(|wing| wing.ends_with("research"));
+    let gate = if is_research || REST.contains(&name.as_str()) { Gate::Rest } else { Gate::Product };
+    Some(Step::new(&name, lane, line, folder).of(gate))
 }
 
 /// The package's name in cargo's identifier, which leaves it out where the folder has it: `path+file:///w/crates/a1#freshwire-a1@0.1.0`,
@@ -151,7 +163,7 @@ mod tests {
     fn the_lists_name_programs_that_exist_and_all_that_measure() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace");
         let packages = packages(root);
-        for name in COMPUTING.iter().chain(MEASURING) {
+        for name in COMPUTING.iter().chain(MEASURING).chain(REST) {
             assert!(source(&packages, name).is_file(), "{name} is no test program");
         }
         let mut measuring = 0;

@@ -14,6 +14,7 @@ pub(super) struct Step {
     /// Where it runs.
     pub(super) folder: PathBuf,
     pub(super) lane: Lane,
+    pub(super) gate: Gate,
     /// When it counts as hanging.
     pub(super) limit: Duration,
     /// Without these it is skipped.
@@ -37,6 +38,15 @@ pub(super) enum Lane {
     Beside,
 }
 
+/// The command that runs a step. Each step is of one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gate {
+    /// `make test`: what a change of the product needs to know soon.
+    Product,
+    /// `make test-rest`: the laboratory, guests with other kernels, browsers, long runs, other compilers and lints.
+    Rest,
+}
+
 const fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(60 * minutes)
 }
@@ -52,7 +62,11 @@ impl Step {
             Lane::Beside => minutes(30),
         };
         let (name, folder) = (name.to_owned(), folder.to_owned());
-        Self { name, line, folder, lane, limit, needs: &[], wants: &[] }
+        Self { name, line, folder, lane, gate: Gate::Product, limit, needs: &[], wants: &[] }
+    }
+
+    pub(super) fn of(self, gate: Gate) -> Self {
+        Self { gate, ..self }
     }
 
     fn needs(self, needs: &'static [Need]) -> Self {
@@ -64,12 +78,18 @@ impl Step {
     }
 }
 
-/// All steps but the test programs.
-pub(super) fn all(root: &Path) -> Vec<Step> {
+/// All steps but the test programs: those of a gate, or of both.
+pub(super) fn all(root: &Path, gate: Option<Gate>) -> Vec<Step> {
     let elements = GSTREAMER_HEADERS.missing(root).is_none();
-    let workspace = Workspace { root, features: if elements { "freshwire-gst/plugin" } else { "" } };
-    [workspace.first(), workspace.timed(), workspace.beside()].concat()
+    let features = if elements { "freshwire-gst/plugin" } else { "" };
+    let workspace = Workspace { root, features, gate };
+    let mut steps = [workspace.first(), workspace.timed(), workspace.beside()].concat();
+    steps.retain(|step| step.lane == Lane::Build || gate.is_none_or(|gate| step.gate == gate));
+    steps
 }
+
+/// Packages that the product's gate does not build. `xtask/Cargo.toml` has the features that they turn on in others.
+const RESEARCH: [&str; 4] = ["--exclude", "freshwire-lab", "--exclude", "freshwire-sim"];
 
 /// Cargo gets the whole workspace, whatever a step is about: with fewer packages a dependency has fewer features, and cargo
 /// compiles it and all above it once more.
@@ -77,6 +97,7 @@ struct Workspace<'a> {
     root: &'a Path,
     /// Those of the test programs.
     features: &'a str,
+    gate: Option<Gate>,
 }
 
 impl Workspace<'_> {
@@ -91,7 +112,8 @@ impl Workspace<'_> {
 
     fn cargo(&self, command: &str, rest: &[&str]) -> CommandLine {
         let features: &[&str] = if self.features.is_empty() { &[] } else { &["--features", self.features] };
-        CommandLine::new("cargo", &[&[command, "--workspace"], features, rest].concat())
+        let without: &[&str] = if self.gate == Some(Gate::Product) { &RESEARCH } else { &[] };
+        CommandLine::new("cargo", &[&[command, "--workspace"], without, features, rest].concat())
     }
 
     fn first(&self) -> Vec<Step> {
@@ -106,7 +128,7 @@ impl Workspace<'_> {
     }
 
     fn timed(&self) -> Vec<Step> {
-        vec![
+        let rest = vec![
             self.script("end-to-end", Lane::Waiting, "xtask/end-to-end.sh").needs(&[
                 Need::Namespaces,
                 FFMPEG,
@@ -119,12 +141,14 @@ impl Workspace<'_> {
                 FFMPEG,
                 PYTHON,
             ]),
-            self.script("python", Lane::Alone, "xtask/python.sh").needs(&[PYTHON]),
             Step {
                 limit: minutes(25),
                 ..self.script("kernel", Lane::Alone, "host/kernel/guest/test.sh").needs(&[Need::Guests])
             },
-        ]
+        ];
+        let mut steps: Vec<Step> = rest.into_iter().map(|step| step.of(Gate::Rest)).collect();
+        steps.push(self.script("python", Lane::Alone, "xtask/python.sh").needs(&[PYTHON]));
+        steps
     }
 
     fn beside(&self) -> Vec<Step> {
@@ -137,7 +161,7 @@ impl Workspace<'_> {
             let rest = [&["--no-deps"], rest].concat();
             self.cargo("doc", &rest).with("RUSTDOCFLAGS", "-D warnings")
         };
-        vec![
+        let rest = vec![
             // On a new machine it has the kernels fetched, for the other step with guests too.
             beside("experiment", CommandLine::new("host/kernel/guest/test.sh", &["--experiment"]))
                 .needs(&[Need::Guests]),
@@ -172,14 +196,16 @@ impl Workspace<'_> {
                     .with("RUSTFLAGS", "--cfg loom")
                     .with("CARGO_TARGET_DIR", "target/loom"),
             ),
-            // What the step `python` tests, and the first time an environment for that.
-            beside("wheel", CommandLine::new("xtask/python.sh", &["--build"])).needs(&[PYTHON]),
             beside("clippy", self.cargo("clippy", &["--all-targets", "--", "-D", "warnings"])),
             // Apart from the others, which have a library of its name among their pages.
             beside("docs-cli", documents(&["--bin", "freshwire"])),
             beside("docs", documents(&[])),
-            beside("doc-tests", self.cargo("test", &["--doc"])),
-        ]
+        ];
+        let mut steps: Vec<Step> = rest.into_iter().map(|step| step.of(Gate::Rest)).collect();
+        // What the step `python` tests, and the first time an environment for that.
+        steps.push(beside("wheel", CommandLine::new("xtask/python.sh", &["--build"])).needs(&[PYTHON]));
+        steps.push(beside("doc-tests", self.cargo("test", &["--doc"])));
+        steps
     }
 }
 
@@ -189,7 +215,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_fit_the_summary() {
-        let steps = all(Path::new("/nowhere"));
+        let steps = all(Path::new("/nowhere"), None);
         for (index, step) in steps.iter().enumerate() {
             assert!(step.name.len() <= 10);
             assert!(steps[..index].iter().all(|other| other.name != step.name));
@@ -198,7 +224,7 @@ mod tests {
 
     #[test]
     fn the_printed_line_can_be_typed() {
-        let steps = all(Path::new("/nowhere"));
+        let steps = all(Path::new("/nowhere"), None);
         let loom = steps.iter().find(|step| step.name == "loom").expect("there is a loom step");
         assert_eq!(
             loom.line.describe(),
@@ -208,8 +234,24 @@ mod tests {
     }
 
     #[test]
+    fn every_step_is_of_one_gate() {
+        let names = |gate| -> Vec<String> {
+            let steps = all(Path::new("/nowhere"), gate).into_iter().filter(|step| step.lane != Lane::Build);
+            steps.map(|step| step.name).collect()
+        };
+        let mut both = [names(Some(Gate::Product)), names(Some(Gate::Rest))].concat();
+        let mut every = names(None);
+        both.sort();
+        every.sort();
+        assert_eq!(both, every);
+        let product = all(Path::new("/nowhere"), Some(Gate::Product));
+        let build = product.iter().find(|step| step.lane == Lane::Build).expect("a build");
+        assert!(build.line.describe().contains("--exclude freshwire-lab --exclude freshwire-sim"));
+    }
+
+    #[test]
     fn cargo_gets_the_features_before_the_rest() {
-        let workspace = Workspace { root: Path::new("/"), features: "some/feature" };
+        let workspace = Workspace { root: Path::new("/"), features: "some/feature", gate: None };
         let line = workspace.cargo("clippy", &["--", "-D", "warnings"]);
         assert_eq!(line.describe(), "cargo clippy --workspace --features some/feature -- -D warnings");
     }

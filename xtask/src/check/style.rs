@@ -1,12 +1,12 @@
-//! The style of text: `docs/style.md`. Sentences of documents, specifications, public documentation, error messages, help and configuration are short
-//! and free of listed words; some documents have a size; links lead somewhere.
+//! The style of text: `docs/style.md`. Sentences of documents, specifications, comments, error messages and configuration are short and free of
+//! listed words, as are names in code; names of tests and some documents have a size; links lead somewhere.
 
 mod extract;
 mod sentence;
 
 use std::collections::BTreeSet;
 
-use super::workspace::{File, Workspace, is_in_wing};
+use super::workspace::{File, Workspace};
 use extract::Text;
 
 /// Words of the longest sentence.
@@ -34,7 +34,10 @@ const REJECTED: &[&str] = &[
 ];
 
 /// How no sentence begins, in lower case.
-const BEGINNINGS: &[&str] = &["who", "what is", "what was", "what has"];
+const BEGINNINGS: &[&str] = &["who", "what is", "what was", "what has", "of", "those", "whoever", "so many"];
+
+/// Characters of a test's name.
+const MOST_OF_TEST_NAME: usize = 60;
 
 /// Documents with a limit of words.
 const MOST_OF_DOCUMENT: &[(&str, usize)] =
@@ -45,20 +48,71 @@ const MOST_OF_CHANGELOG: usize = 60;
 /// Folders whose text keeps its date: what was written then is not rewritten.
 const DATED: &[&str] = &["docs/lab-notebook/", "docs/adr/"];
 
+/// Folders of Rust code that do not follow the rules yet, with the number of their findings. The aim is an empty list.
+const PENDING: &[(&str, usize)] = &[
+    ("crates/freshwire-a1/", 381),
+    ("crates/freshwire-acks/", 11),
+    ("bindings/c/", 23),
+    ("crates/freshwire-choice/", 121),
+    ("crates/freshwire-cli/", 85),
+    ("crates/freshwire-gst/", 39),
+    ("crates/freshwire-io/", 10),
+    ("research/lab/", 150),
+    ("crates/freshwire-link/", 2),
+    ("crates/freshwire-media/", 181),
+    ("crates/freshwire-netns/", 18),
+    ("crates/freshwire-preload/", 4),
+    ("crates/freshwire-push/", 9),
+    ("bindings/python/", 39),
+    ("crates/freshwire-record/", 2),
+    ("crates/freshwire-ring/", 57),
+    ("crates/freshwire-sendpath/", 1),
+    ("crates/server/src/", 173),
+    ("crates/server/tests/", 64),
+    ("crates/freshwire-sim/", 29),
+    ("crates/freshwire-terminal/", 1),
+    ("crates/freshwire/", 446),
+    ("xtask/", 56),
+];
+
 /// Text that breaks a rule of the style sheet.
 pub(super) fn findings(workspace: &Workspace) -> Vec<String> {
+    without_pending(all_findings(workspace), PENDING)
+}
+
+fn all_findings(workspace: &Workspace) -> Vec<String> {
     let mut findings = sizes(workspace);
     let paths = paths(&workspace.files);
     for file in &workspace.files {
-        for text in texts(file) {
-            findings.extend(
-                faults(&text.words).into_iter().map(|fault| format!("{}:{} {fault}", file.path, text.line)),
-            );
-        }
+        let found = texts(file).into_iter().flat_map(|text| faults(&text));
+        let found = found.chain(faults_of_names(file));
+        let found = found.map(|(line, fault)| format!("{}:{line} {fault}", file.path));
+        findings.extend(found);
         if file.path.ends_with(".md") {
             findings.extend(broken_links(file, &paths));
         }
     }
+    findings
+}
+
+/// The findings outside pending folders. A pending folder with another number of findings than listed is one itself.
+fn without_pending(mut findings: Vec<String>, pending: &[(&str, usize)]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (folder, listed) in pending {
+        let (inside, outside): (Vec<_>, _) =
+            findings.into_iter().partition(|found| found.starts_with(folder));
+        findings = outside;
+        let count = inside.len();
+        if count > *listed {
+            findings.extend(inside);
+        }
+        if count != *listed {
+            wrong.push(format!(
+                "{folder} has {count} findings, PENDING in xtask/src/check/style.rs lists {listed}"
+            ));
+        }
+    }
+    findings.extend(wrong);
     findings
 }
 
@@ -70,10 +124,9 @@ fn texts(file: &File) -> Vec<Text> {
         extract::markdown(&file.text)
     } else if path.starts_with("packaging/") && path.ends_with(".toml") {
         extract::comments_of_configuration(&file.text)
-    } else if is_in_wing(path) && path.contains("/src/") && path.ends_with(".rs") {
+    } else if path.ends_with(".rs") {
         let mut texts = extract::errors(&file.text);
-        texts.extend(extract::help(&file.text));
-        texts.extend(extract::documentation(&file.text));
+        texts.extend(extract::comments(&file.text));
         texts
     } else {
         Vec::new()
@@ -81,9 +134,9 @@ fn texts(file: &File) -> Vec<Text> {
 }
 
 /// What is wrong with the sentences of a text.
-fn faults(text: &str) -> Vec<String> {
+fn faults(text: &Text) -> Vec<(usize, String)> {
     let mut faults = Vec::new();
-    for sentence in sentence::split(text) {
+    for sentence in sentence::split(&text.words) {
         let words = sentence::words(&sentence);
         let begin: String = sentence.chars().take(60).collect();
         if words.len() > MOST_WORDS {
@@ -96,6 +149,25 @@ fn faults(text: &str) -> Vec<String> {
         let starts = BEGINNINGS.iter().filter(|start| plain.starts_with(&format!(" {start} ")));
         faults.extend(starts.map(|start| format!("begins a sentence with \"{start}\": \"{begin}...\"")));
     }
+    faults.into_iter().map(|fault| (text.line, fault)).collect()
+}
+
+/// What is wrong with the names in a Rust file.
+fn faults_of_names(file: &File) -> Vec<(usize, String)> {
+    if !file.path.ends_with(".rs") {
+        return Vec::new();
+    }
+    let mut faults = Vec::new();
+    for Text { line, words } in extract::identifiers(&file.text) {
+        let spaced = format!(" {words} ");
+        let rejected = REJECTED.iter().filter(|phrase| spaced.contains(&format!(" {phrase} ")));
+        faults.extend(rejected.map(|phrase| (line, format!("has a name with \"{phrase}\": {words}"))));
+    }
+    let tests = extract::tests(&file.text).into_iter().filter(|(_, name)| name.len() > MOST_OF_TEST_NAME);
+    faults.extend(tests.map(|(line, name)| {
+        let len = name.len();
+        (line, format!("names a test with {len} characters, at most {MOST_OF_TEST_NAME} are allowed: {name}"))
+    }));
     faults
 }
 
@@ -174,7 +246,7 @@ mod tests {
         let mut files: Vec<File> = MOST_OF_DOCUMENT.iter().map(|(path, _)| file(path, "Short.")).collect();
         files.retain(|file| file.path != path);
         files.push(file(path, text));
-        findings(&Workspace { files, ..Workspace::default() })
+        all_findings(&Workspace { files, ..Workspace::default() })
     }
 
     #[test]
@@ -201,25 +273,61 @@ mod tests {
     }
 
     #[test]
-    fn errors_help_and_configuration_are_text_as_well() {
-        let error = "#[error(\n    \"so \\\n     many\"\n)]\nstruct A;\n#[error(\"fine: {0}\")]\n";
+    fn errors_and_configuration_are_text_as_well() {
+        let error = "#[error(\n    \"in \\\n     vain\"\n)]\nstruct A;\n#[error(\"fine: {0}\")]\n";
         assert_eq!(
             found("crates/a/src/lib.rs", error),
-            ["crates/a/src/lib.rs:1 says \"so many\": \"so many...\""]
+            ["crates/a/src/lib.rs:1 says \"in vain\": \"in vain...\""]
         );
-        let help = "/// Was told.\n#[derive(Debug, clap::Args)]\nstruct A {\n    /// Is begun.\n    a: u8,\n}\n/// Was told.\nfn f() {}\n";
-        assert_eq!(found("crates/a/src/args.rs", help).len(), 2);
         assert_eq!(found("packaging/a.toml", "# Is told.\na = 1 # fine\n# b = \"told\"\n").len(), 1);
         assert!(found("docs/adr/1.md", "It was begun.").is_empty());
     }
 
     #[test]
-    fn documentation_of_public_items_is_text() {
-        let code = "/// Was told.\npub fn f() {}\n/// Was told.\nfn g() {}\n";
+    fn comments_of_any_rust_file_are_text() {
+        let code = "/// Was told.\nfn f() {\n    // It stands.\n}\n";
+        for path in ["crates/freshwire/src/a.rs", "bindings/c/tests/a.rs", "xtask/src/a.rs"] {
+            let expected = ["1 says \"told\": \"Was told....\"", "3 says \"stands\": \"It stands....\""];
+            assert_eq!(found(path, code), expected.map(|found| format!("{path}:{found}")));
+        }
+    }
+
+    #[test]
+    fn no_sentence_begins_like_a_riddle() {
+        for begin in ["Of", "Those", "Whoever", "So many", "Who", "What is"] {
+            let code = format!("// Fine. {begin} that. Sum of those, so far.\n");
+            assert_eq!(
+                found("crates/a/src/a.rs", &code).len(),
+                1 + usize::from(begin == "So many"),
+                "{begin}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_have_no_listed_words_and_those_of_tests_a_size() {
+        let code = "let untold = bytes_begun + IsTold; // `begun`\n";
+        let expected = ["begun\": bytes begun", "told\": is told"];
         assert_eq!(
-            found("crates/freshwire/src/a.rs", code),
-            ["crates/freshwire/src/a.rs:1 says \"told\": \"Was told....\""]
+            found("crates/a/src/a.rs", code),
+            expected.map(|found| format!("crates/a/src/a.rs:1 has a name with \"{found}"))
         );
+        let name = "a".repeat(61);
+        let code =
+            format!("fn {name}() {{}}\n#[test]\nfn {}() {{}}\n#[test]\nfn {name}() {{}}\n", &name[1..]);
+        let found = found("crates/a/tests/a.rs", &code);
+        assert!(
+            matches!(&found[..], [one] if one.starts_with("crates/a/tests/a.rs:5 names a test with 61 characters")),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn pending_folders_have_the_listed_number_of_findings() {
+        let findings = || vec!["a/b:1 bad".to_owned(), "c/d:1 bad".to_owned()];
+        assert_eq!(without_pending(findings(), &[("a/", 1)]), ["c/d:1 bad"]);
+        assert_eq!(without_pending(findings(), &[("a/", 2), ("c/", 1)]).len(), 1);
+        assert_eq!(without_pending(findings(), &[("a/", 0), ("c/", 1)]).len(), 2);
     }
 
     #[test]

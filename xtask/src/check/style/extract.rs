@@ -1,4 +1,6 @@
-//! Where text is: in Markdown outside code, in comments of configuration, in error messages and in help.
+//! Where text is: in Markdown outside code, in comments of configuration and of Rust, in error messages, in names.
+
+use crate::check::mask::mask;
 
 /// A paragraph, an item, a cell or a message without markup, and the line on which it begins.
 #[derive(Debug, PartialEq)]
@@ -125,75 +127,69 @@ fn string(rest: &str) -> Option<String> {
     }
 }
 
-/// Doc comments that clap prints: those of types that derive one of its traits, and of their fields.
-pub(super) fn help(code: &str) -> Vec<Text> {
-    const TRAITS: &[&str] = &["Parser", "Args", "Subcommand", "ValueEnum"];
-    let mut texts = Texts::default();
-    let mut before: Vec<(usize, &str)> = Vec::new();
-    let mut inside = false;
-    for (line, text) in (1..).zip(code.lines()) {
-        let comment = text.trim().strip_prefix("///");
-        let derives = text.strip_prefix("#[derive(").is_some_and(|list| {
-            let list = list.split(')').next().unwrap_or_default();
-            list.split(',').any(|name| TRAITS.contains(&name.rsplit("::").next().unwrap_or_default().trim()))
-        });
-        if derives {
-            inside = true;
-            before.drain(..).for_each(|(line, comment)| texts.add(line, comment));
-        }
-        match comment {
-            Some(comment) if inside && !comment.trim().is_empty() => texts.add(line, comment),
-            Some(comment) if !inside => before.push((line, comment)),
-            _ => texts.end(),
-        }
-        if comment.is_none() && !text.starts_with("#[") {
-            before.clear();
-        }
-        if text.starts_with('}') {
-            inside = false;
-        }
-    }
-    texts.finish()
-}
-
-/// Documentation of modules and of public items, with their fields, variants and methods. Tests have none.
-pub(super) fn documentation(code: &str) -> Vec<Text> {
+/// Comments of Rust code, documentation included: paragraphs, items and comments behind code.
+pub(super) fn comments(code: &str) -> Vec<Text> {
     let mut texts = Vec::new();
-    let mut block: Vec<(usize, &str)> = Vec::new();
-    // Variants and methods are as public as the enumeration or the trait around them.
-    let mut in_public = false;
-    let mut take = |block: &mut Vec<(usize, &str)>| {
-        let Some((first, _)) = block.first().copied() else { return };
-        let document: Vec<&str> = block.drain(..).map(|(_, text)| text).collect();
-        texts.extend(
-            markdown(&document.join("\n"))
-                .into_iter()
-                .map(|text| Text { line: first + text.line - 1, ..text }),
-        );
-    };
-    for (line, text) in (1..).zip(code.lines()) {
-        let trimmed = text.trim();
-        if trimmed.starts_with("mod tests {") {
-            break;
+    let mut block: Vec<&str> = Vec::new();
+    let masked = mask(code);
+    for (line, (text, masked)) in (1..).zip(code.lines().zip(masked.lines()).chain([("", "")])) {
+        let code_len = masked.trim_end().chars().count();
+        let behind = text.char_indices().nth(code_len).map_or("", |(at, _)| text[at..].trim_start());
+        // Citations of specifications are quotations.
+        let comment = behind.strip_prefix("//").filter(|rest| !rest.starts_with(['=', '#']));
+        let alone = code_len == 0;
+        if (comment.is_none() || !alone) && !block.is_empty() {
+            let first = line - block.len();
+            let found = markdown(&std::mem::take(&mut block).join("\n"));
+            texts.extend(found.into_iter().map(|text| Text { line: first + text.line - 1, ..text }));
         }
-        if let Some(comment) = trimmed.strip_prefix("//!").or_else(|| trimmed.strip_prefix("///")) {
-            block.push((line, comment));
-            continue;
+        match comment.map(|comment| comment.trim_start_matches(['/', '!'])) {
+            Some(comment) if alone => block.push(comment),
+            Some(comment) => texts.push(Text { line, words: without_markup(comment) }),
+            None => {}
         }
-        let is_module = block.first().is_some_and(|(first, _)| {
-            code.lines().nth(first - 1).is_some_and(|line| line.trim().starts_with("//!"))
-        });
-        if is_module || trimmed.starts_with("pub ") || in_public && !trimmed.starts_with('#') {
-            take(&mut block);
-        } else if !trimmed.starts_with('#') {
-            block.clear();
-        }
-        in_public = match text {
-            "}" => false,
-            _ => in_public || text.starts_with("pub enum ") || text.starts_with("pub trait "),
-        };
     }
     texts
+}
+
+/// Every identifier and its line, in words: `is_begun` and `IsBegun` are "is begun".
+pub(super) fn identifiers(code: &str) -> Vec<Text> {
+    let mut texts = Vec::new();
+    for (line, text) in (1..).zip(mask(code).lines()) {
+        let names = text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|name| !name.is_empty());
+        texts.extend(names.map(|name| Text { line, words: words_of_name(name) }));
+    }
+    texts
+}
+
+fn words_of_name(name: &str) -> String {
+    let mut words = String::new();
+    let mut was_lower = false;
+    for c in name.chars() {
+        if c == '_' || was_lower && c.is_uppercase() {
+            words.push(' ');
+        }
+        was_lower = c.is_lowercase();
+        words.extend(c.to_lowercase().filter(|c| *c != '_'));
+    }
+    words
+}
+
+/// Names of the functions behind an attribute `#[test]` or `#[...::test(...)]`.
+pub(super) fn tests(code: &str) -> Vec<(usize, &str)> {
+    let mut is_test = false;
+    let mut names = Vec::new();
+    for (line, text) in (1..).zip(code.lines()) {
+        let text = text.trim();
+        if let Some(attribute) = text.strip_prefix("#[") {
+            let path = attribute.split(['(', ']']).next().unwrap_or_default();
+            is_test |= path.rsplit("::").next() == Some("test");
+        } else if let Some((_, name)) = text.split_once("fn ").filter(|_| is_test) {
+            names.push((line, name.split(['(', '<']).next().unwrap_or_default()));
+            is_test = false;
+        }
+    }
+    names
 }
 
 /// Targets of the links of a Markdown document, outside code.
@@ -243,13 +239,29 @@ mod tests {
     }
 
     #[test]
-    fn documentation_is_that_of_public_items() {
-        let code = "//! A module.\n\n/// Private.\nstruct A;\n/// Public,\n/// on two lines.\n///\n/// ```\n/// code\n/// ```\n\
-                    #[derive(Debug)]\npub enum B {\n    /// A variant.\n    C,\n}\n/// In the crate.\npub(crate) fn d() {}\n\
-                    mod tests {\n/// Of a test.\npub fn e() {}\n}\n";
-        let found: Vec<_> = documentation(code).into_iter().map(|text| (text.line, text.words)).collect();
-        let expected = [(1, "A module."), (5, "Public, on two lines."), (13, "A variant.")];
+    fn comments_are_documentation_and_plain_ones() {
+        let code = "//! A module.\n\n/// Private,\n/// on two lines.\n///\n/// ```\n/// code\n/// ```\n#[test]\n\
+                    fn a() {\n    // Plain.\n    let a = \"// b\"; // Behind.\n//= spec/a.md A-1\n}\n// Last.";
+        let found: Vec<_> = comments(code).into_iter().map(|text| (text.line, text.words)).collect();
+        let expected = [
+            (1, "A module."),
+            (3, "Private, on two lines."),
+            (11, "Plain."),
+            (12, " Behind."),
+            (15, "Last."),
+        ];
         assert_eq!(found, expected.map(|(line, words)| (line, words.to_owned())));
+    }
+
+    #[test]
+    fn names_are_words() {
+        assert_eq!(
+            words(identifiers("let IsBegun = told_by(X2, \"begun\");")),
+            ["let", "is begun", "told by", "x2", "xxxxxxx"]
+        );
+        let code =
+            "#[test]\nfn a() {}\nfn b() {}\n#[tokio::test(flavor = \"x\")]\n#[ignore]\nasync fn c() {}\n";
+        assert_eq!(tests(code), [(2, "a"), (6, "c")]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The blocks of code in the documents, and `xtask/documents.txt`, which says of each how a test runs it or why none does.
-//! `xtask/documents.py` runs them.
+//! The blocks of code in Markdown files, and `xtask/documents.txt`, which says how a test runs each of them
+//! or why none does. `xtask/documents.py` runs them.
 
 pub(crate) const TABLE: &str = "xtask/documents.txt";
 
@@ -8,7 +8,7 @@ pub(crate) const TABLE: &str = "xtask/documents.txt";
 pub(crate) struct Block {
     /// The first word behind the fence.
     pub(crate) language: String,
-    /// Of its first line, from 1.
+    /// Number of its first line, from 1.
     pub(crate) line: usize,
     pub(crate) text: String,
 }

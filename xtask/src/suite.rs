@@ -37,9 +37,9 @@ pub(crate) fn run(root: &Path, names: &[String]) -> anyhow::Result<bool> {
     }
     steps.retain(|step| names.is_empty() || names.contains(&step.name));
     let strict = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
-    let begun = Instant::now();
+    let started = Instant::now();
     let reports = Runner { root, strict, gate }.run(steps)?;
-    Ok(summarise(&reports, begun.elapsed(), strict))
+    Ok(summarise(&reports, started.elapsed(), strict))
 }
 
 /// How many test programs the summary names for their time.
@@ -61,9 +61,9 @@ fn summarise(reports: &[Report], took: Duration, strict: bool) -> bool {
     for report in steps {
         print_line(report);
     }
-    let (quiet, told): (Vec<&Report>, Vec<_>) =
+    let (quiet, notable): (Vec<&Report>, Vec<_>) =
         programs.iter().partition(|report| report.outcome == Outcome::Passed && report.notes.is_empty());
-    for report in told {
+    for report in notable {
         print_line(report);
     }
     let passed: u64 = quiet.iter().map(|report| report.tally.or_passed().passed).sum();

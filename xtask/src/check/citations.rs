@@ -1,6 +1,6 @@
-//! The numbered rules of `spec/` and the code that cites them, by a comment above what enforces a rule or proves it: `//=`, the
-//! path of the specification, and names of rules such as R-ORDER-1, R-ATTACH-1..4. C cites a rule by its name alone; in prose it is
-//! spoken of.
+//! The numbered rules of `spec/`, and the code that cites them. A citation is a comment above the code that
+//! enforces a rule, or above the test that proves it. It is `//=`, the path of the specification, and names
+//! of rules such as R-ORDER-1, R-ATTACH-1..4. C cites a rule by its name alone.
 
 use std::collections::BTreeSet;
 
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_numbers_are_rules_too_and_a_rule_stands_once() {
+    fn bare_numbers_are_rules_too_and_a_rule_exists_once() {
         let spec = "1. It MUST.\n2. It SHOULD.\n12. And.\n\n3 of these, 1.5 times.\n";
         assert!(found(spec, &[("a.rs", "//= spec/x.md 1..2, 12")]).is_empty());
         assert_eq!(

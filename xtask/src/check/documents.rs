@@ -1,4 +1,5 @@
-//! Every block of code in the documents is run by a test, or has a reason in `xtask/documents.txt` why it is not.
+//! Every block of code in a document is run by a test, or has a reason in `xtask/documents.txt` why it is
+//! not.
 
 use super::workspace::Workspace;
 use crate::documents::{Block, Entry, TABLE, blocks, parse};

@@ -1,7 +1,7 @@
 //! Rust source with comments blanked and the insides of literals crossed out, so that a scanner of words and braces
 //! sees code alone. Lines keep their numbers.
 
-/// Blanks comments and replaces what stands in strings and characters by `x`.
+/// Blanks comments and replaces the contents of strings and characters by `x`.
 pub(super) fn mask(source: &str) -> String {
     let mut scanner = Scanner { rest: source, out: String::with_capacity(source.len()) };
     while scanner.step() {}

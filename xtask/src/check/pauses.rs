@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_stands_on_the_line_or_above() {
+    fn the_reason_is_on_the_line_or_above() {
         let above = "// Pause: the reader stalls.\nsleep(TIME);\n";
         assert!(found("crates/a/tests/b.rs", above).is_empty());
         assert!(found("crates/a/tests/b.rs", "sleep(TIME); // Pause: the pace of a camera.\n").is_empty());

@@ -96,7 +96,8 @@ fn own_modules(workspace: &Workspace) -> Vec<String> {
     own.into_iter().collect()
 }
 
-/// What the workspace builds, what comes with Rust, and the documents' source of lines.
+/// Programs that the workspace builds, that come with Rust, and that the examples of documents read lines
+/// from.
 fn own_programs(workspace: &Workspace) -> Vec<String> {
     let mut own: Vec<String> = ["cargo", "rustc", "rustup", "cargo-deb"].map(str::to_owned).to_vec();
     own.extend(["freshwire", "freshwire-lab", "sensors"].map(str::to_owned));

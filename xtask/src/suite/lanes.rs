@@ -44,7 +44,8 @@ pub(super) struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Runs all steps, and the test programs once they are built. Those that failed are run once more, each by itself.
+    /// Runs all steps, and the test programs once they are built. Failed ones are run once more, each by
+    /// itself.
     pub(super) fn run(&self, steps: Vec<Step>) -> anyhow::Result<Vec<Report>> {
         let (first, steps): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| step.lane == Lane::First);
         let mut reports = self.one_by_one(first)?;
@@ -125,7 +126,7 @@ impl Runner<'_> {
         Ok(report?.0)
     }
 
-    /// Runs a step; with it comes what cargo told programs of its build.
+    /// Runs a step; with it comes cargo's report of its build for programs.
     fn step(&self, step: Step, output: Output<'_>) -> anyhow::Result<(Report, Vec<String>)> {
         output.say(&format!("\n=== {}: {}", step.name, step.line.describe()));
         let started = Instant::now();
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn every_lane_is_run_and_told() {
+    fn every_lane_is_run_and_reported() {
         let lanes = [Lane::First, Lane::Beside, Lane::Waiting, Lane::Alone, Lane::Waiting, Lane::Waiting];
         let steps = lanes.map(|lane| step("some", lane, "true")).to_vec();
         let reports = runner().run(steps).expect("sh runs");
@@ -225,10 +226,9 @@ mod tests {
         let message = r#"{"reason":"compiler-artifact","package_id":"path+file:///usr#0.1.0","manifest_path":"/usr/Cargo.toml","target":{"kind":["test"],"name":"one"},"profile":{"test":true},"executable":"/bin/false"}"#;
         let build = step("tests", Lane::Build, &format!("echo '{message}'"));
         let reports = runner().run(vec![build]).expect("sh runs");
-        let told: Vec<_> =
-            reports.iter().map(|report| (report.step.name.as_str(), &report.outcome)).collect();
+        let ran: Vec<_> = reports.iter().map(|report| (report.step.name.as_str(), &report.outcome)).collect();
         let failed = Outcome::Failed("failed twice".to_owned());
-        assert_eq!(told, [("tests", &Outcome::Passed), ("-p usr --test one", &failed)]);
+        assert_eq!(ran, [("tests", &Outcome::Passed), ("-p usr --test one", &failed)]);
     }
 
     #[test]

@@ -89,11 +89,11 @@ pub(super) fn run(
         let stdout = scope.spawn(|| forward(stdout, output));
         let stderr = scope.spawn(|| forward(stderr, output));
         let status = wait(&mut child, limit);
-        let mut told = stdout.join().unwrap_or_default();
+        let mut facts = stdout.join().unwrap_or_default();
         let errors = stderr.join().unwrap_or_default();
-        told.tally += errors.tally;
-        told.too_busy.extend(errors.too_busy);
-        (status, told.tally, told.messages, told.too_busy)
+        facts.tally += errors.tally;
+        facts.too_busy.extend(errors.too_busy);
+        (status, facts.tally, facts.messages, facts.too_busy)
     });
     // unittest says how many ran and then how many of those failed.
     if line.program.ends_with("python3") {
@@ -107,41 +107,41 @@ pub(super) fn run(
     Ok(Ended { tally, problem, too_busy, messages })
 }
 
-/// What was read from an output.
+/// Facts read from a program's output.
 #[derive(Default)]
-struct Told {
+struct Facts {
     tally: Tally,
     messages: Vec<String>,
     too_busy: Vec<String>,
 }
 
-fn forward(from: impl Read, to: Output<'_>) -> Told {
-    let mut told = Told::default();
+fn forward(from: impl Read, to: Output<'_>) -> Facts {
+    let mut facts = Facts::default();
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
     while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
         let text = String::from_utf8_lossy(&line);
         if let Some(counted) = Tally::read_line(&text) {
-            told.tally += counted;
+            facts.tally += counted;
         }
-        told.too_busy.extend(tally::too_busy(&text).map(str::to_owned));
+        facts.too_busy.extend(tally::too_busy(&text).map(str::to_owned));
         if text.starts_with("{\"reason\":") {
-            told.messages.push(text.into_owned());
+            facts.messages.push(text.into_owned());
         } else {
             to.write(&line);
         }
         line.clear();
     }
-    told
+    facts
 }
 
 fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if begun.elapsed() > limit {
+        if started.elapsed() > limit {
             kill_with_descendants(child)?;
             return Ok(None);
         }
@@ -211,8 +211,8 @@ mod tests {
         let buffer = Mutex::default();
         let text = format!("{{\"reason\":\"build-finished\"}}\n{printed}");
         let counted = Tally { passed: 5, failed: 0, ignored: 1, ..Tally::default() };
-        let told = forward(text.as_bytes(), Output::KeptOfIdle(&buffer));
-        assert_eq!((told.tally, told.messages.len()), (counted, 1));
+        let facts = forward(text.as_bytes(), Output::KeptOfIdle(&buffer));
+        assert_eq!((facts.tally, facts.messages.len()), (counted, 1));
         assert_eq!(*buffer.lock().expect("a buffer"), printed.as_bytes());
     }
 
@@ -227,11 +227,11 @@ mod tests {
 
     #[test]
     fn what_hangs_is_killed_with_its_children() {
-        let begun = Instant::now();
+        let started = Instant::now();
         let ended = shell("sleep 60 & wait", Duration::from_millis(100), Output::Shown);
         assert!(ended.problem.is_some_and(|problem| problem.contains("killed")));
         // The pipe closes only when the grandchild is gone too.
-        assert!(begun.elapsed() < Duration::from_secs(30));
+        assert!(started.elapsed() < Duration::from_secs(30));
     }
 
     #[test]

@@ -118,13 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn test_programs_are_told_from_the_rest() {
+    fn test_programs_differ_from_the_rest() {
         let finished = r#"{"reason":"build-finished","success":true}"#;
         let steps = steps_of(&[LIBRARY, TEST, COMMAND, finished]).expect("messages");
-        let told: Vec<_> = steps.iter().map(|step| (step.name.as_str(), step.lane)).collect();
+        let found: Vec<_> = steps.iter().map(|step| (step.name.as_str(), step.lane)).collect();
         let expected =
             [("-p freshwire --test account", Lane::Alone), ("-p freshwire-a1 --lib", Lane::Beside)];
-        assert_eq!(told, expected);
+        assert_eq!(found, expected);
         assert_eq!(
             steps[0].line.describe(),
             "SEED='7' CARGO_MANIFEST_DIR='/w/crates/freshwire' /t/account-2 "

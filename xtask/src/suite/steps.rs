@@ -95,7 +95,7 @@ const RESEARCH: [&str; 4] = ["--exclude", "freshwire-lab", "--exclude", "freshwi
 /// compiles it and all above it once more.
 struct Workspace<'a> {
     root: &'a Path,
-    /// Those of the test programs.
+    /// Features of the test programs.
     features: &'a str,
     gate: Option<Gate>,
 }
@@ -135,7 +135,7 @@ impl Workspace<'_> {
                 Need::Lab,
             ]),
             self.script("interop", Lane::Waiting, "xtask/interop-a1.sh").needs(&[Need::Lab, CRYPTOGRAPHY]),
-            // What the documents say, in short form.
+            // The examples of documents, in short form.
             self.script("documents", Lane::Waiting, "xtask/documents.py").needs(&[
                 Need::Namespaces,
                 FFMPEG,

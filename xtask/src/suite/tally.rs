@@ -18,7 +18,8 @@ pub(super) struct Tally {
 const MEASURED: &str = "freshwire measured: ";
 const TOO_BUSY: &str = "freshwire machine too busy: ";
 
-/// What is said of a measurement for which the machine was too busy, if a line says so: its name and the reasons.
+/// The report of a measurement for which the machine was too busy, if this line is one: its name and the
+/// reasons.
 pub(super) fn too_busy(line: &str) -> Option<&str> {
     line.split_once(TOO_BUSY).map(|(_, name)| name.trim_end())
 }

@@ -13,7 +13,7 @@ pub(super) struct Sources {
     modules: BTreeMap<Path, Module>,
 }
 
-/// A module, which is a file or stands in one.
+/// A module: a file, or a part of one.
 #[derive(Default)]
 struct Module {
     file: usize,
@@ -205,7 +205,7 @@ fn item_len(item: &str) -> usize {
     for (at, character) in item.char_indices() {
         match character {
             '{' | '[' | '(' => depth += 1,
-            // The end of what the item stands in.
+            // The end of the enclosing item.
             '}' | ']' | ')' if depth == 0 => return at,
             '}' | ']' | ')' => {
                 depth -= 1;

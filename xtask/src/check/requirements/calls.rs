@@ -1,4 +1,4 @@
-//! What was found in the sources.
+//! Calls of programs, as found in the sources.
 
 use std::collections::BTreeMap;
 

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_are_told_from_the_rest() {
+    fn elements_differ_from_the_rest() {
         let mut calls = Calls::default();
         let text = "gst-launch-1.0 -q rtspsrc location=a ! video/x-raw,width=1 ! queue name=q autoaudiosrc ! opusenc ! q. {MORE} ! fakesink";
         read("a", 1, text, &mut calls);

@@ -131,7 +131,8 @@ impl Reader<'_> {
             .any(|function| function.body.contains(&at) && function.parameters.iter().any(|one| one == name))
     }
 
-    /// What stands behind the last binding of a name before a place: `for (name, ..) in ... {` or `let name = ...;`.
+    /// The tokens after the last binding of a name before a place: `for (name, ..) in ... {` or `let name =
+    /// ...;`.
     fn bound(&self, name: &str, at: usize) -> &[Token] {
         let tokens = &self.source.tokens[..at];
         let word = |at: Option<usize>| at.and_then(|at| tokens.get(at)).and_then(Token::word);

@@ -5,7 +5,7 @@
 pub(super) enum Kind {
     /// A name, a keyword or a number.
     Word(String),
-    /// What stands in a string.
+    /// The contents of a string.
     Text(String),
     Sign(char),
 }
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_texts_and_comments_are_told_apart() {
+    fn words_texts_and_comments_differ() {
         let source = Source::of_rust(
             "let a: &'a str = \"x \\\"y\\\" \\\n   z\"; // Programs: b\n'\"' r#\"raw \"q\"\"# /* \"no\" */ 'c'",
         );

@@ -152,7 +152,7 @@ pub(super) fn comments(code: &str) -> Vec<Text> {
     texts
 }
 
-/// Every identifier and its line, in words: `is_begun` and `IsBegun` are "is begun".
+/// Every identifier and its line, in words: `is_new` and `IsNew` are "is new".
 pub(super) fn identifiers(code: &str) -> Vec<Text> {
     let mut texts = Vec::new();
     for (line, text) in (1..).zip(mask(code).lines()) {

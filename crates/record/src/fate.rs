@@ -93,11 +93,11 @@ impl fmt::Display for Fate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "record {}: {}", self.seq, self.outcome)?;
         match (self.outcome, self.committed_at, self.acked_at) {
-            (Outcome::Acked, Some(begun), Some(acked)) => {
-                write!(f, " after {:?}", acked.saturating_since(begun))
+            (Outcome::Acked, Some(committed), Some(acked)) => {
+                write!(f, " after {:?}", acked.saturating_since(committed))
             }
             (Outcome::Acked, ..) => f.write_str(" at a time that is not known"),
-            (Outcome::Dropped(_), Some(_), _) => f.write_str(", after it was begun"),
+            (Outcome::Dropped(_), Some(_), _) => f.write_str(", after it was committed"),
             _ => Ok(()),
         }
     }

@@ -53,23 +53,22 @@ const DATED: &[&str] = &["docs/lab-notebook/", "docs/adr/"];
 const PENDING: &[(&str, usize)] = &[
     ("crates/freshwire-a1/", 381),
     ("crates/freshwire-acks/", 11),
-    ("bindings/c/", 23),
+    ("crates/freshwire-c/", 23),
     ("crates/freshwire-choice/", 121),
     ("crates/freshwire-cli/", 85),
     ("crates/freshwire-gst/", 39),
     ("crates/freshwire-io/", 10),
-    ("research/lab/", 150),
+    ("crates/freshwire-lab/", 150),
     ("crates/freshwire-link/", 2),
     ("crates/freshwire-media/", 181),
     ("crates/freshwire-netns/", 18),
     ("crates/freshwire-preload/", 4),
     ("crates/freshwire-push/", 9),
-    ("bindings/python/", 39),
-    ("crates/freshwire-record/", 2),
+    ("crates/freshwire-python/", 39),
     ("crates/freshwire-ring/", 57),
     ("crates/freshwire-sendpath/", 1),
-    ("crates/server/src/", 173),
-    ("crates/server/tests/", 64),
+    ("crates/freshwire-server/src/", 173),
+    ("crates/freshwire-server/tests/", 64),
     ("crates/freshwire-sim/", 29),
     ("crates/freshwire-terminal/", 1),
     ("crates/freshwire/", 446),
@@ -223,7 +222,7 @@ fn broken_links(file: &File, paths: &BTreeSet<String>) -> Vec<String> {
 }
 
 /// The path that a relative link means; `None` if it is the workspace's root.
-pub(super) fn resolve(folder: &str, link: &str) -> Option<String> {
+fn resolve(folder: &str, link: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in link.split('/') {
         match part {

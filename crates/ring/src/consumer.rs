@@ -30,9 +30,9 @@ struct Cursor {
     next: u64,
     seen: Visible,
     /// Below it every record's end is known to the caller of [`Consumer::dropped_by_others`].
-    told_to: u64,
+    reported_to: u64,
     /// By slot: one more than the lap, modulo 2^32, of the dead record whose end the caller knows.
-    told: Box<[u32]>,
+    reported_laps: Box<[u32]>,
     /// The sender has closed the ring.
     closed: bool,
     counters: Counters,
@@ -102,8 +102,8 @@ impl Consumer {
         // Release: who finds the ring open finds the claim.
         view.head.kern_flag.0.store(0, Ordering::Release);
         let next = clear_left_overs(&view);
-        let told = vec![0; view.slots() as usize].into_boxed_slice();
-        let cursor = Cursor { next, told_to: next, told, ..Cursor::default() };
+        let reported_laps = vec![0; view.slots() as usize].into_boxed_slice();
+        let cursor = Cursor { next, reported_to: next, reported_laps, ..Cursor::default() };
         view.head.kern_i.0.store(cursor.next, Ordering::Release);
         Ok(Self { region: region.clone(), ring, claim, cursor })
     }
@@ -142,7 +142,7 @@ impl Consumer {
 
     /// Whether [`dropped_by_others`](Self::dropped_by_others) may have something to tell of what has left the ring.
     pub fn has_untold(&self) -> bool {
-        self.cursor.told_to < self.cursor.next
+        self.cursor.reported_to < self.cursor.next
     }
 
     /// Fills `out` with the oldest ready records, at most `limit`. Held records, and those from `umod_i` on, are
@@ -158,10 +158,10 @@ impl Consumer {
     /// the ring's slots in use.
     pub fn dropped_by_others(&mut self, out: &mut Vec<(u64, Reason)>) {
         let Some(view) = View::new(self.region.inner(), self.ring) else { return };
-        let Some(user_i) = view.user_i().filter(|&user_i| user_i >= self.cursor.told_to) else { return };
+        let Some(user_i) = view.user_i().filter(|&user_i| user_i >= self.cursor.reported_to) else { return };
         let mut leading = true;
         let passed = view.passed_i();
-        for at in self.cursor.told_to.max(user_i.saturating_sub(view.slots()))..user_i {
+        for at in self.cursor.reported_to.max(user_i.saturating_sub(view.slots()))..user_i {
             let index = view.holder(at, passed);
             match view.word(index).map(|word| (word.state(), word.reason())) {
                 Ok((Some(State::Dead), reason)) => {
@@ -174,7 +174,7 @@ impl Consumer {
                 _ => leading = false,
             }
             if leading {
-                self.cursor.told_to = at + 1;
+                self.cursor.reported_to = at + 1;
             }
         }
     }
@@ -348,7 +348,7 @@ impl Consumer {
     /// [`TooLate`] if the slots of the record are in use again, or it was not sent.
     pub fn acked_at(&mut self, index: u64, at: Option<Timestamp>) -> Result<(), TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
-        // One that is sent for good may have had its fate told.
+        // A record that was sent for good may already have a reported fate.
         let awaits = |word: &Word| word.state() == Some(State::Sent) && word.arg() != SENT_LAST;
         let Some(word) = view.word(index).ok().filter(awaits) else {
             self.cursor.counters.too_late += 1;
@@ -445,8 +445,8 @@ impl Consumer {
 impl Cursor {
     /// Notes that the caller knows the end of the record at `index`; false if that was noted before.
     fn tell(&mut self, index: u64) -> bool {
-        let slots = self.told.len() as u64;
-        let place = &mut self.told[(index % slots) as usize];
+        let slots = self.reported_laps.len() as u64;
+        let place = &mut self.reported_laps[(index % slots) as usize];
         let lap = (index / slots) as u32;
         std::mem::replace(place, lap.wrapping_add(1)) != lap.wrapping_add(1)
     }

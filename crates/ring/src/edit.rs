@@ -181,7 +181,8 @@ impl<'a> Edit<'a> {
 impl Drop for Edit<'_> {
     fn drop(&mut self) {
         if !self.released && self.finish(self.held.edited()).is_ok() {
-            // Nobody can be told to notify: the count keeps an awake sender from going to sleep over it.
+            // A dropped edit has no way to return a wake-up: the count keeps an awake sender from going to
+            // sleep over it.
             self.view.head.changes.0.fetch_add(1, Ordering::Release);
         }
     }
@@ -227,8 +228,9 @@ pub(crate) fn append_out(
     })
 }
 
-/// Calls `copy` for the parts of a payload of `len` bytes that lie in one block each, with the block, where it begins there, and
-/// which of the wanted bytes it is, until that fails. Returns how many bytes there were.
+/// Calls `copy` for each part of a payload of `len` bytes that lies in one block, until it fails. The
+/// arguments are the block, the part's place in the block, and its place in the wanted bytes. Returns the
+/// number of copied bytes.
 fn each_part(
     view: &View<'_>,
     extents: &Extents,

@@ -15,7 +15,7 @@ use crate::word::{SENT_LAST, State};
 /// program that polls once a second loses none below this many records a second.
 pub const MAX_KEPT_FATES: usize = 16_384;
 
-/// What is kept of the records whose slots were used again.
+/// Fates of records whose slots are in use again.
 #[derive(Debug)]
 pub(crate) struct Fates {
     /// Complete, in the order in which they became so.
@@ -121,8 +121,9 @@ pub(crate) fn fate_of(view: &View<'_>, index: u64) -> Option<Fate> {
     Some(read_fate(view, index, outcome))
 }
 
-/// Sees to it that the sender writes no acknowledgement of a record whose slots are about to be used again: it has done so, or is told that
-/// it is too late. True: it may still say so otherwise. //= spec/ring.md R-STATE-3
+/// Ends the wait for the acknowledgement of a record whose slots are about to be used again. Afterwards the
+/// sender does not write it there. Returns `true` if the sender may still report it otherwise. //=
+/// spec/ring.md R-STATE-3
 fn conclude(view: &View<'_>, index: u64) -> bool {
     let Ok(word) = view.word(index) else { return false };
     let awaits = word.state() == Some(State::Sent) && word.arg() != SENT_LAST;

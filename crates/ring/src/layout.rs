@@ -75,12 +75,12 @@ impl Config {
     }
 
     /// Records that may be in progress while others still find the slots that [`slots_for`](Self::slots_for) counts on.
-    pub fn begun_slots(&self) -> u32 {
+    pub fn in_progress_slots(&self) -> u32 {
         (self.slots / 8).max(1)
     }
 }
 
-/// A ring for keys has room for one value that is begun, one that waits, and some more.
+/// A ring for keys has room for one value in progress, one that waits, and some more: chosen, not measured.
 const MIN_KEYED_SLOTS: u32 = 8;
 
 /// The private, checked copy of a region's sizes. Nothing of it is read again from the shared memory.

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_living_process_is_told_from_a_dead_one_and_from_its_namesake() {
+    fn a_living_process_differs_from_a_dead_one_and_its_namesake() {
         let claim = Claim::current();
         assert!(claim.is_alive());
         assert!(!Claim(claim.0 ^ (1 << 32)).is_alive(), "same id, other start");

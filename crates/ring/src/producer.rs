@@ -322,7 +322,8 @@ impl Producer {
         let start = start.min(end);
         let mut safe = start;
         for at in start..end {
-            // Where no record of ours begins, the slot may still say what became of one that a former producer has told of.
+            // Where no record of ours begins, the slot may still hold the fate of a record that a former
+            // producer reported.
             let span = self.rings[ring].own(at).record_span();
             let word = Word(view.slot(at).state.load(Ordering::Acquire));
             let untaken = matches!(word.state(), Some(State::Ready | State::Held | State::Dead));
@@ -343,9 +344,9 @@ impl Producer {
         view.changed()
     }
 
-    /// Makes a ring whose sender is gone as good as new: what is left on it ends, with its fate lost, and whatever another
-    /// party wrote over the producer's words is put right and counted. The caller has seen to it that no sender has the
-    /// ring, by claiming it and giving it back.
+    /// Makes a ring whose sender is gone as good as new. Records that are left on it end with a lost fate.
+    /// Words that another party wrote over the producer's are repaired and counted. The caller has claimed
+    /// the ring and given it back, so that no sender has it.
     //= spec/ring.md R-CLAIM-6
     pub fn renew(&mut self, ring: usize) {
         self.mend(ring);
@@ -637,8 +638,8 @@ impl Producer {
         let inner = self.region.inner();
         let lap = inner.layout.lap(index);
         let slot = inner.slot(ring, index);
-        // Orders the end of the slot's former use, which we have seen, before these stores: a reader that meets one of
-        // them meets that end, or a later word, when it looks at the state again (`View::see`).
+        // Orders the end of the slot's former use, which we have seen, before these stores. A reader that
+        // sees one of them sees that end, or a later word, in the state as well (`View::see`).
         fence(Ordering::Release);
         write_meta(slot, meta);
         slot.block.store(block, Ordering::Relaxed);

@@ -232,8 +232,8 @@ impl Inner {
         let Some(from) = self.bytes(block, offset..end) else { return false };
         self.access.read(block);
         let len = to.len();
-        // SAFETY: `from` is valid for `len` bytes (checked by `bytes`), `to` is private memory and so does not
-        // overlap; any byte is a valid u8, and no reference to the source exists.
+        // SAFETY: `from` is valid for `len` bytes (checked by `bytes`). `to` is private memory and so does
+        // not overlap. Any byte is a valid u8, and no reference to the source exists.
         unsafe { copy(from.as_ptr(), NonNull::from(to).cast().as_ptr(), len) };
         true
     }
@@ -245,8 +245,8 @@ impl Inner {
         self.access.read(block);
         out.reserve(len);
         let to = out.spare_capacity_mut().as_mut_ptr().cast();
-        // SAFETY: `from` is valid for `len` bytes (checked by `bytes`), `to` for as many, which were just reserved, and it is
-        // private memory and so does not overlap; no reference to the source exists.
+        // SAFETY: `from` is valid for `len` bytes (checked by `bytes`), and `to` for the `len` bytes just
+        // reserved. `to` is private memory and so does not overlap; no reference to the source exists.
         unsafe { copy(from.as_ptr(), to, len) };
         let filled = out.len() + len;
         // SAFETY: the bytes up to there have just been written, and any byte is a valid u8.
@@ -279,8 +279,9 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// The C library copies more than this at once with `rep movsb`, which on some processors (Zen 3) takes thirty times as long where
-/// the destination lies up to 31 bytes further into its page than the source: a block of the arena, and memory from the heap.
+/// The C library copies more than this at once with `rep movsb`. On some processors (Zen 3) that takes thirty
+/// times as long where the destination lies up to 31 bytes further into its page than the source. A block of
+/// the arena and memory from the heap are such a pair.
 const PIECE: usize = 2 << 10;
 
 // SAFETY: `storage` is plain memory without thread affinity; its control words are atomics, and payload bytes are

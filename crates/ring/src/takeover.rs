@@ -34,9 +34,9 @@ fn rebuild_ring(inner: &Inner, ring: usize, users: &mut [u32]) -> Result<Ring, C
     view.recover();
     let slots = view.slots();
     let oldest = user_i.saturating_sub(slots);
-    let told_to = view.head.user.tail_i.load(Ordering::Relaxed).clamp(oldest, user_i);
+    let reported_to = view.head.user.tail_i.load(Ordering::Relaxed).clamp(oldest, user_i);
     // A producer that died while it passed over a record has published a tail behind that one.
-    let tail = (oldest..told_to).find(|&index| lives(&view, index)).unwrap_or(told_to);
+    let tail = (oldest..reported_to).find(|&index| lives(&view, index)).unwrap_or(reported_to);
     let slots = vec![Own::EMPTY; slots as usize];
     let mut own = Ring {
         user_i,
@@ -55,8 +55,8 @@ fn rebuild_ring(inner: &Inner, ring: usize, users: &mut [u32]) -> Result<Ring, C
     }
     let mut index = tail;
     while index < user_i {
-        let is_told = index < told_to && !lives(&view, index);
-        if is_told || own.own(index).is_behind() || view.holder(index, passed) != index {
+        let is_reported = index < reported_to && !lives(&view, index);
+        if is_reported || own.own(index).is_behind() || view.holder(index, passed) != index {
             index += 1;
             continue;
         }
@@ -84,7 +84,7 @@ fn lives(view: &View<'_>, index: u64) -> bool {
 /// Takes over one record; returns its slots. A finished one keeps its slots for its fate, without blocks.
 fn adopt(view: &View<'_>, own: &mut Ring, index: u64, users: &mut [u32]) -> u64 {
     let first = own.at(index);
-    // What is not sound stays a record of one slot: `poll_fate` reports it as invalid.
+    // A record whose words are not sound keeps one slot: `poll_fate` reports it as invalid.
     own.slots[first].span = 1;
     let Ok(word) = view.word(index) else { return 1 };
     let lives = match word.state() {

@@ -142,9 +142,9 @@ impl<'a> View<'a> {
                 Some(State::Free) | None => return Seen::Bad,
             }
             let descriptor = self.describe(index);
-            // The fence orders the loads above before the second load of the state: a word that has not changed means
-            // that nobody wrote the descriptor in between (pairs with the Release fences in `Producer::fill` and
-            // `Edit::begin`).
+            // The fence orders the loads above before the second load of the state. An unchanged word means
+            // that nobody wrote the descriptor in between (pairs with the Release fences in `Producer::fill`
+            // and `Edit::begin`).
             fence(Ordering::Acquire);
             if self.slot(index).state.load(Ordering::Relaxed) == word.0 {
                 return if self.is_sound(&descriptor, user_i) {

@@ -12,7 +12,7 @@ use freshwire_ring::{Config, Meta, Reason, Region};
 struct Counting;
 
 thread_local! {
-    /// Of this thread alone: the test's runner allocates on its own meanwhile.
+    /// Allocations of this thread alone: the test's runner allocates at the same time.
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 

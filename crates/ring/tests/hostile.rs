@@ -146,7 +146,7 @@ fn a_hold_that_nobody_asked_for_ends_with_the_next_push() {
 }
 
 #[test]
-fn a_hold_over_a_sender_that_is_awake_ends_when_the_ring_is_full() {
+fn a_hold_over_an_awake_sender_ends_when_the_ring_is_full() {
     let mut victim = victim();
     victim.put(HOLD, &0_u64.to_ne_bytes());
     let refused = (4..20).find_map(|number| push(&mut victim.producer, number).err());

@@ -148,7 +148,7 @@ fn a_record_is_taken_before_or_after_an_edit_never_within() {
             Some((payload, layer)) => {
                 let expected: &[u8] = if layer == 1 { b"new" } else { b"old" };
                 assert_eq!(payload, expected);
-                assert_eq!(edited, layer == 1, "the editor was told the truth");
+                assert_eq!(edited, layer == 1, "the editor got the true answer");
             }
             None => assert!(edited, "passed over because it was held"),
         }
@@ -227,8 +227,8 @@ fn a_record_pushed_while_the_ring_closes_is_dropped() {
     });
 }
 
-/// The producer passes over a record that is just being finished, and uses the slots around it: the sender's end of it counts, and its
-/// fate is told once.
+/// The producer passes over a record that is just being finished, and uses the slots around it. The sender's
+/// end of the record counts, and its fate is reported once.
 #[test]
 fn a_record_that_is_passed_over_ends_once() {
     model(|| {
@@ -253,10 +253,10 @@ fn a_record_that_is_passed_over_ends_once() {
     });
 }
 
-/// The slot of a sent record is used again while it is acknowledged: either that is written there in time, or the sender hears that it is
-/// too late and says it otherwise.
+/// The slot of a sent record is used again while it is acknowledged. Either the acknowledgement is written
+/// there in time, or the sender learns that it is too late and reports it otherwise.
 #[test]
-fn an_acknowledgement_is_told_once_although_the_slot_is_used_again() {
+fn an_acknowledgement_is_reported_once_despite_slot_reuse() {
     model(|| {
         let region = Region::heap(&Config { rings: 1, slots: 2, block_bytes: 16, blocks: 2 }).unwrap();
         let mut producer = region.producer().unwrap();

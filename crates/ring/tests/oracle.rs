@@ -129,7 +129,8 @@ impl Pair {
                 let index = self.model.rings[ring].user_i.saturating_sub(u64::from(back % 12));
                 let expected = if self.model.ack(ring, index) { Ok(()) } else { Err(TooLate) };
                 let acked = self.sender(ring).acked(index, Timestamp::ZERO);
-                // Of what a former producer had passed over the slot may still say "sent", which nobody reads.
+                // The slot of a record that a former producer passed over may still say "sent", which nobody
+                // reads.
                 let is_forgotten = self.model.rings[ring].is_forgotten(index);
                 assert!(acked == expected || is_forgotten, "{acked:?} instead of {expected:?}");
                 if expected.is_err() {

@@ -161,7 +161,7 @@ fn pause(round: u64) {
 }
 
 #[test]
-fn the_sender_goes_on_and_the_ring_is_taken_over_when_the_producer_is_killed() {
+fn a_killed_producers_ring_is_taken_over_and_its_sender_goes_on() {
     let region = Region::create(&CONFIG).unwrap();
     let mut sender = region.consumer(0).unwrap();
     let mut last = 0;
@@ -183,7 +183,7 @@ fn the_sender_goes_on_and_the_ring_is_taken_over_when_the_producer_is_killed() {
         }
         pause(round);
         kill(&mut child);
-        // What was ready stays ready; what was half edited dies.
+        // Ready records stay ready; half-edited ones die.
         receive(&mut sender, &mut in_order);
         let mut producer = region.producer().unwrap();
         receive(&mut sender, &mut in_order);

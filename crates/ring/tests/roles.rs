@@ -87,7 +87,7 @@ fn a_record_larger_than_a_slot_is_one_record() {
 }
 
 #[test]
-fn dropping_by_number_is_exact_and_drops_every_record_that_has_it() {
+fn dropping_by_number_drops_all_records_with_that_number() {
     let (mut producer, mut sender) = roles(8, 8);
     let _ = producer.push(0, &[1; 40], &seq(1)).unwrap();
     let _ = producer.push(0, &[2; 4], &seq(1)).unwrap();
@@ -307,9 +307,9 @@ fn fates_are_final_when_the_sender_tells_no_more() {
 }
 
 #[test]
-fn a_begun_record_costs_nobody_else_a_slot() {
+fn a_record_in_progress_costs_nobody_else_a_slot() {
     let (mut producer, mut sender) = roles(8, 8);
-    let first = producer.push(0, b"begun", &seq(0)).unwrap();
+    let first = producer.push(0, b"first", &seq(0)).unwrap();
     let taken = sender.take(first.index).unwrap();
     let mut queue = Vec::new();
     for number in 1..1000 {
@@ -320,7 +320,7 @@ fn a_begun_record_costs_nobody_else_a_slot() {
     }
     let mut payload = Vec::new();
     sender.copy(&taken, 0, usize::MAX, &mut payload);
-    assert_eq!(payload, b"begun");
+    assert_eq!(payload, b"first");
     sender.finish_for_good(&taken, at(9)).unwrap();
     let fate = producer.poll_fate(0).unwrap();
     assert_eq!((fate.index, fate.seq, fate.outcome), (first.index, 0, Outcome::Sent));
@@ -358,7 +358,7 @@ fn no_key_is_not_a_key() {
     assert_eq!(producer.pending(0), 2);
 }
 
-/// With as many slots as a ring for keys has, a new value of any key finds room, whatever was begun meanwhile.
+/// With the fewest slots that a ring for keys has, a new value of any key finds room whatever is in progress.
 #[test]
 #[cfg_attr(miri, ignore = "100,000 steps of one thread take miri longer than the whole step may")]
 fn slots_for_keys_are_enough() {
@@ -366,7 +366,7 @@ fn slots_for_keys_are_enough() {
         let config = Config::for_clients(1, keys, 32);
         let region = Region::heap(&config).unwrap();
         let (mut producer, mut sender) = (region.producer().unwrap(), region.consumer(0).unwrap());
-        let (mut begun, mut queue, mut random) = (Vec::new(), Vec::new(), 1_u64);
+        let (mut taken_records, mut queue, mut random) = (Vec::new(), Vec::new(), 1_u64);
         for number in 0..20_000_u64 {
             random ^= random << 13;
             random ^= random >> 7;
@@ -375,11 +375,11 @@ fn slots_for_keys_are_enough() {
             let _ = producer.replace(0, &[1; 32], &Meta { key, ..seq(number) }).unwrap();
             sender.queue(usize::MAX, &mut queue);
             let at = (random >> 8) as usize % queue.len();
-            if random % 3 == 0 && begun.len() < config.begun_slots() as usize {
-                begun.push(sender.take(queue[at].index).unwrap());
+            if random % 3 == 0 && taken_records.len() < config.in_progress_slots() as usize {
+                taken_records.push(sender.take(queue[at].index).unwrap());
             }
-            if random % 5 == 0 && !begun.is_empty() {
-                let taken = begun.swap_remove((random >> 16) as usize % begun.len());
+            if random % 5 == 0 && !taken_records.is_empty() {
+                let taken = taken_records.swap_remove((random >> 16) as usize % taken_records.len());
                 sender.finish(&taken, at_ns(number)).unwrap();
             }
         }

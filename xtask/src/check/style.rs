@@ -65,7 +65,6 @@ const PENDING: &[(&str, usize)] = &[
     ("crates/freshwire-preload/", 4),
     ("crates/freshwire-push/", 9),
     ("crates/freshwire-python/", 39),
-    ("crates/freshwire-ring/", 57),
     ("crates/freshwire-sendpath/", 1),
     ("crates/freshwire-server/src/", 173),
     ("crates/freshwire-server/tests/", 64),

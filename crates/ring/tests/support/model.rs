@@ -303,8 +303,8 @@ impl Model {
         let ring = &mut self.rings[ring];
         ring.hold = Some(index);
         let tail = ring.user_i - ring.used();
-        let begun = |record: &&Record| !matches!(record.state, State::Ready | State::Dead(_));
-        let last = ring.records.iter().filter(|record| record.index >= index).rfind(begun);
+        let is_taken = |record: &&Record| !matches!(record.state, State::Ready | State::Dead(_));
+        let last = ring.records.iter().filter(|record| record.index >= index).rfind(is_taken);
         last.map_or(index.max(tail).min(ring.user_i), |record| record.index + record.span)
     }
 
@@ -374,7 +374,7 @@ impl Model {
         if span as u64 > SLOTS || span > self.blocks { Err(PushError::TooLarge) } else { Ok(span as u64) }
     }
 
-    /// Slots of the record, and the first index from which on so many slots are free.
+    /// Slots of the record, and the first index from which on that number of slots is free.
     fn make_room(&self, ring: usize, len: usize) -> Result<(u64, u64), PushError> {
         let span = self.span(len)?;
         let ring = &self.rings[ring];

@@ -27,7 +27,7 @@ impl TcpSink {
         let (mss, unsent) = (self.path.mss(), self.path.unsent());
         let goal = (unsent + budget.min(MAX_WRITE)).next_multiple_of(mss);
         self.drained = false;
-        let most_begun = self.consumer.region().config().begun_slots() as usize;
+        let most_begun = self.consumer.region().config().in_progress_slots() as usize;
         // What is picked now is wanted before all that is queued, so only what an earlier write began can be overtaken.
         let mut may_overtake = self.begun.opened().is_some();
         while self.output.has_room() {

@@ -59,10 +59,10 @@ pub trait Choice: Send {
         self.drops_expired().then_some((at, Reason::Expired))
     }
 
-    /// Returns `true` if the queued `record` shall be sent between the pieces of `begun`, the record in
-    /// progress, where the framing permits. Of several such records the oldest is sent.
-    fn overtakes(&self, now: Timestamp, record: &Record, begun: &Record) -> bool {
-        let _ = (now, record, begun);
+    /// Returns `true` if the queued `record` shall be sent between the pieces of `in_progress`, the record
+    /// being sent, where the framing permits. The oldest of several such records is sent.
+    fn overtakes(&self, now: Timestamp, record: &Record, in_progress: &Record) -> bool {
+        let _ = (now, record, in_progress);
         false
     }
 
@@ -112,8 +112,8 @@ impl<C: Choice + ?Sized> Choice for Box<C> {
         (**self).outcome(record, outcome);
     }
 
-    fn overtakes(&self, now: Timestamp, record: &Record, begun: &Record) -> bool {
-        (**self).overtakes(now, record, begun)
+    fn overtakes(&self, now: Timestamp, record: &Record, in_progress: &Record) -> bool {
+        (**self).overtakes(now, record, in_progress)
     }
 
     fn lookahead(&self) -> usize {
@@ -219,8 +219,8 @@ where
         self.inner.stale(now, queue, newcomer)
     }
 
-    fn overtakes(&self, now: Timestamp, record: &Record, begun: &Record) -> bool {
-        self.inner.overtakes(now, record, begun)
+    fn overtakes(&self, now: Timestamp, record: &Record, in_progress: &Record) -> bool {
+        self.inner.overtakes(now, record, in_progress)
     }
 
     // The function has to see all, and nobody may pass it over.

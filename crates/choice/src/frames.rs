@@ -27,7 +27,7 @@ pub struct Frames {
     stream: Stream,
 }
 
-/// What is known of the stream, and room to plan in.
+/// Knowledge about the stream, and room to plan in.
 #[derive(Debug, Default)]
 struct Stream {
     ladder: Ladder,
@@ -99,7 +99,8 @@ impl Frames {
                     Err(_) if seq > newest => {
                         usize::try_from(seq - newest - 1).ok().map(|ahead| queued + ahead)
                     }
-                    // What is neither queued nor expected was decided before: at the receiver, or lost.
+                    // A record neither queued nor expected was decided before: it is at the receiver, or
+                    // lost.
                     Err(_) => {
                         possible &= !self.lost.contains(seq);
                         continue;
@@ -125,8 +126,9 @@ impl Frames {
         }
     }
 
-    /// Whether the only frame in the queue, the newest there is, arrives while it is worth something and before the next one could be
-    /// sent: every plan sends it, and none has to be made. So it is for most frames on a link that carries the stream.
+    /// Whether the only queued frame, the newest one, arrives while it is worth something and before the next
+    /// frame could be sent. Every plan sends it, so none has to be made. On a link that carries the stream
+    /// this holds for most frames.
     fn costs_nothing(&self, ladder: &Ladder, record: &Record, now: Timestamp, link: &LinkView) -> bool {
         let interval = ladder.interval();
         let Some(arrival) = link.arrival(now, u64::from(record.len)) else { return false };

@@ -37,7 +37,7 @@ pub fn gate<C: Choice>(policy: C, records: u32) -> (Gated<C>, Gate) {
     let gated = Gated {
         policy,
         most: u64::from(records.max(1)),
-        begun: VecDeque::new(),
+        committed: VecDeque::new(),
         shared: Arc::clone(&shared),
     };
     (gated, Gate(shared))
@@ -51,16 +51,16 @@ pub struct Gate(Arc<Shared>);
 pub struct Gated<C> {
     policy: C,
     most: u64,
-    /// Numbers of the newest records that were begun, those that may be on their way among them.
-    begun: VecDeque<u64>,
+    /// Numbers of the newest committed records, including those that may be in flight.
+    committed: VecDeque<u64>,
     shared: Arc<Shared>,
 }
 
 #[derive(Default)]
 struct Shared {
-    begun: AtomicU64,
+    committed: AtomicU64,
     acknowledged: AtomicU64,
-    /// The policy was told to wait.
+    /// The policy waits for an acknowledgement.
     is_closed: AtomicBool,
     ask_again: OnceLock<AskAgain>,
 }
@@ -68,7 +68,7 @@ struct Shared {
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared")
-            .field("begun", &self.begun)
+            .field("committed", &self.committed)
             .field("acknowledged", &self.acknowledged)
             .finish_non_exhaustive()
     }
@@ -96,7 +96,7 @@ impl Gate {
 
 impl Shared {
     fn outstanding(&self) -> u64 {
-        self.begun.load(Ordering::SeqCst).saturating_sub(self.acknowledged.load(Ordering::SeqCst))
+        self.committed.load(Ordering::SeqCst).saturating_sub(self.acknowledged.load(Ordering::SeqCst))
     }
 
     fn call(&self) {
@@ -122,13 +122,13 @@ impl<C: Choice> Gated<C> {
         is_closed
     }
 
-    fn count(&self, begun: u64) {
+    fn count(&self, committed: u64) {
         // Only the policy counts, and it is asked by one thread at a time.
-        self.shared.begun.store(begun, Ordering::SeqCst);
+        self.shared.committed.store(committed, Ordering::SeqCst);
     }
 
-    fn begun(&self) -> u64 {
-        self.shared.begun.load(Ordering::SeqCst)
+    fn committed(&self) -> u64 {
+        self.shared.committed.load(Ordering::SeqCst)
     }
 }
 
@@ -148,16 +148,16 @@ impl<C: Choice> Choice for Gated<C> {
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
         match outcome.reason() {
             None => {
-                self.begun.push_back(record.seq);
-                if self.begun.len() as u64 > self.most {
-                    self.begun.pop_front();
+                self.committed.push_back(record.seq);
+                if self.committed.len() as u64 > self.most {
+                    self.committed.pop_front();
                 }
-                self.count(self.begun() + 1);
+                self.count(self.committed() + 1);
             }
             Some(_) => {
-                if let Some(at) = self.begun.iter().rposition(|&seq| seq == record.seq) {
-                    self.begun.remove(at);
-                    self.count(self.begun() - 1);
+                if let Some(at) = self.committed.iter().rposition(|&seq| seq == record.seq) {
+                    self.committed.remove(at);
+                    self.count(self.committed() - 1);
                 }
             }
         }
@@ -168,8 +168,8 @@ impl<C: Choice> Choice for Gated<C> {
         self.policy.stale(now, queue, newcomer)
     }
 
-    fn overtakes(&self, now: Timestamp, record: &Record, begun: &Record) -> bool {
-        !self.is_closed() && self.policy.overtakes(now, record, begun)
+    fn overtakes(&self, now: Timestamp, record: &Record, in_progress: &Record) -> bool {
+        !self.is_closed() && self.policy.overtakes(now, record, in_progress)
     }
 
     fn lookahead(&self) -> usize {
@@ -229,7 +229,7 @@ mod tests {
         let (mut gated, gate) = gate(fifo(), 1);
         assert!(pick(&mut gated, 1) && !pick(&mut gated, 2));
         gated.outcome(&Record::numbered(9), Outcome::Dropped(Reason::Expired));
-        assert!(!pick(&mut gated, 2), "that one was never begun");
+        assert!(!pick(&mut gated, 2), "that one was never committed");
         gated.outcome(&Record::numbered(1), Outcome::Dropped(Reason::Abandoned));
         assert_eq!(gate.outstanding(), 0);
         assert!(pick(&mut gated, 2));

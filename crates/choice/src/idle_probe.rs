@@ -20,8 +20,8 @@ pub(crate) struct IdleProbe {
 }
 
 impl IdleProbe {
-    /// The link as it may be by now. What was measured before the pipe ran empty says less and less, and a policy that
-    /// believed it for ever would never find out that the link has recovered.
+    /// The link as it may be by now. A measurement from before the pipe ran empty loses weight with time: a
+    /// policy that believed it for ever would never find out that the link has recovered.
     //= spec/choice.md 23
     pub(crate) fn link(&mut self, now: Timestamp, link: &LinkView) -> Option<LinkView> {
         let pipe = link.in_flight.saturating_add(link.unsent);

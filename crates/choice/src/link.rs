@@ -35,12 +35,12 @@ pub struct LinkView {
 impl LinkView {
     /// When the last of `len` more bytes would arrive if they were committed now; `None` while no rate is known.
     ///
-    /// Two bounds hold, and the later one counts. If the pipe is full, the acknowledgement of the last byte comes once
-    /// everything before it has been acknowledged at the delivery rate, and the byte itself was there half a round
-    /// trip before. If the pipe is not full, the bytes leave one after another at that rate and then travel half a
-    /// round trip; without this bound an empty pipe would be credited with time that it cannot use. The smallest
-    /// round-trip time is taken because queueing is already counted in `in_flight`. Where a rate was agreed on, the bytes
-    /// cannot leave before they are earned.
+    /// Two bounds hold, and the later one counts. If the pipe is full, the last byte is acknowledged once
+    /// everything before it has been acknowledged at the delivery rate. The byte itself arrived half a round
+    /// trip before. If the pipe is not full, the bytes leave one after another at that rate and then travel
+    /// half a round trip. Without this bound an empty pipe would be credited with time that it cannot use.
+    /// The smallest round-trip time is taken because queueing is already counted in `in_flight`. Where a rate
+    /// was agreed on, the bytes cannot leave before they are earned.
     //= spec/choice.md 8, 9
     pub fn arrival(&self, now: Timestamp, len: u64) -> Option<Timestamp> {
         let one_way = self.min_rtt / 2;

@@ -52,8 +52,8 @@ impl Choice for Live {
         }
     }
 
-    fn overtakes(&self, now: Timestamp, record: &Record, begun: &Record) -> bool {
-        is_sound(record) && !is_sound(begun) && record.deadline >= now
+    fn overtakes(&self, now: Timestamp, record: &Record, in_progress: &Record) -> bool {
+        is_sound(record) && !is_sound(in_progress) && record.deadline >= now
     }
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {

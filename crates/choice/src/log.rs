@@ -104,8 +104,8 @@ impl<C: Choice> Choice for Recorder<C> {
         progress
     }
 
-    fn overtakes(&self, now: Timestamp, record: &Record, begun: &Record) -> bool {
-        self.choice.overtakes(now, record, begun)
+    fn overtakes(&self, now: Timestamp, record: &Record, in_progress: &Record) -> bool {
+        self.choice.overtakes(now, record, in_progress)
     }
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {

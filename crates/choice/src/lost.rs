@@ -4,8 +4,9 @@ use crate::Record;
 
 /// Which records the receiver will never have, in bounded memory.
 ///
-/// Lost sequence numbers are kept as runs. When there are too many, the two oldest runs become one, and what was sent
-/// between them counts as lost: a record that depends on it may be dropped without need, but none is sent in vain.
+/// Lost sequence numbers are kept as runs. When there are too many, the two oldest runs become one, and
+/// records sent between them count as lost. A record that depends on such a record may be dropped without
+/// need, but none is sent without use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lost {
     runs: VecDeque<Run>,

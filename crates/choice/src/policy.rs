@@ -104,7 +104,7 @@ impl Builder {
     }
 
     /// Sets the weights of the layers under [`Order::ByTurn`], layer 0 first; higher layers have the last
-    /// weight. Of two keys that always have data, one with twice the weight is sent twice as often, and none
+    /// weight. If two keys always have data, one with twice the weight is sent twice as often, and none
     /// starves. Zero counts as one. Default: equal weights.
     #[must_use]
     pub fn weights(mut self, weights: impl IntoIterator<Item = u32>) -> Self {
@@ -221,7 +221,7 @@ impl Choice for Policy {
         for rule in &self.rules {
             match rule {
                 Rule::Expired if record.deadline < now => return Progress::Abandon(Reason::Expired),
-                // What is begun has cost bytes, and giving it up on a doubt wastes them.
+                // A record in progress has cost bytes; giving it up on a doubt would waste them.
                 Rule::PredictedLate { .. } => {
                     let hopeful = LinkView { rate: link.rate.map(doubled), ..*link };
                     let arrival = hopeful.arrival(now, u64::from(remaining));

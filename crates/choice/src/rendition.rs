@@ -57,7 +57,7 @@ enum Turn {
     Change { at: usize, is_patient: bool },
 }
 
-/// What is known of the renditions, for all receivers.
+/// Measurements of the renditions, shared by all receivers.
 #[derive(Debug, Default)]
 struct SharedModel {
     /// Grows with each change.
@@ -215,7 +215,7 @@ impl Adaptive {
         });
         match (superseded, key) {
             (Some(at), _) => Turn::Drop(at, Reason::Superseded),
-            // Whoever goes up has time for the pictures before it.
+            // A receiver that goes up has time for the pictures before it.
             (None, Some(at)) => Turn::Change { at, is_patient: self.rule.is_above(better, current) },
             (None, None) => {
                 let is_held = better != current && self.rule.is_too_dear(now, current, load);
@@ -323,8 +323,8 @@ impl Choice for Adaptive {
         self.live.progress(now, record, remaining, link)
     }
 
-    fn overtakes(&self, now: Timestamp, record: &Record, begun: &Record) -> bool {
-        self.live.overtakes(now, record, begun)
+    fn overtakes(&self, now: Timestamp, record: &Record, in_progress: &Record) -> bool {
+        self.live.overtakes(now, record, in_progress)
     }
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {

@@ -15,7 +15,7 @@ pub(crate) struct Turns {
     weights: Vec<u32>,
 }
 
-/// Who waits: a key, or a record without one.
+/// A waiting key, or a waiting record without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     Key(u64),

@@ -1,5 +1,5 @@
-//! Video frames over a link that is too slow, in virtual time, against an oracle that knows the future: a 4 Mbit/s source
-//! of 30 frames a second, 600 frames, deadline 300 ms.
+//! Video frames over a link that is too slow, in virtual time, against an oracle that knows the future. A 4
+//! Mbit/s source sends 600 frames, 30 a second, with a deadline of 300 ms.
 
 mod bench;
 
@@ -76,8 +76,8 @@ fn a_key_that_is_a_little_late_still_serves_its_group() {
     assert!(with.longest_gap < 10 && without.longest_gap > 30, "{with:?} {without:?}");
 }
 
-/// At 1 Mbit/s a key frame of this ladder takes 240 ms of the 300 ms: whether one gets through hangs on its size, which
-/// the oracle knows before the frame exists.
+/// At 1 Mbit/s a key frame of this ladder takes 240 ms of the 300 ms. Whether it arrives in time depends on
+/// its size, which the oracle knows before the frame exists.
 #[test]
 fn a_dip_with_keys_that_hardly_fit() {
     let (lowest, _) = shares(&Ladder::TEMPORAL, Link::dip);
@@ -102,7 +102,7 @@ fn a_link_that_went_idle_is_tried_again() {
 }
 
 #[test]
-fn planning_beats_a_deadline_rule_where_frames_depend_on_each_other() {
+fn planning_beats_a_deadline_rule_for_dependent_frames() {
     let link = slow(40);
     let stream = Ladder::TEMPORAL.frames(600, 1);
     let (planned, _) = Run::new(&link).play(&stream, &mut frames());

@@ -1,9 +1,10 @@
 //! Random ladders of three renditions over links, in virtual time: which rendition a viewer has, and what its screen shows.
 //!
-//! The engine's own estimate of the path runs over a model of TCP. A cell is right if, 20 s after the first picture and after three
-//! keyframe intervals, the viewer has the largest rendition that needs at most 75 % of what the link carries, or a larger one; where
-//! none does, the smallest. What a link carries is measured with a transfer without end, because losses limit it too. A ladder with
-//! keyframes every 10 s so has 30 s: it waits for a keyframe, and for another one with each step.
+//! The engine's own estimate of the path runs over a model of TCP. A cell is judged 20 s after the first
+//! picture and after three keyframe intervals. It is right if the viewer then has the largest rendition that
+//! needs at most 75 % of the link's capacity, or a larger one. Where none does, the smallest is right. The
+//! capacity is measured with a transfer without end, because losses limit it too. A ladder with keyframes
+//! every 10 s so has 30 s: it waits for a keyframe, and for another one with each step.
 //!
 //! `ladder.txt` is the result, which is reviewed with each change:
 //!
@@ -108,7 +109,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, cell: &Cell, is_told: bool) {
+    fn add(&mut self, cell: &Cell, is_verbose: bool) {
         let carries = cell.carries();
         let best = cell.best(carries, 0.75);
         let most = cell.best(carries, 0.95).min(best);
@@ -132,7 +133,7 @@ impl Sums {
         self.most_changes = self.most_changes.max(changes);
         self.ages.push(age);
         self.pictures += pictures;
-        if is_told {
+        if is_verbose {
             tell(cell, carries, is_right, &seen);
             println!(
                 "     best {best}, {above} s above, {freezes} freezes of {frozen:.1} s, age {age:.0?}, {pictures:.1}/s"
@@ -174,9 +175,9 @@ fn tell(cell: &Cell, carries: f64, is_right: bool, seen: &Seen) {
 }
 
 fn sweep(cells: Range<u64>, beside: Beside) -> Sums {
-    let is_told = std::env::var_os("LADDER").is_some();
+    let is_verbose = std::env::var_os("LADDER").is_some();
     let mut sums = Sums::default();
-    cells.for_each(|seed| sums.add(&cell(seed, beside), is_told));
+    cells.for_each(|seed| sums.add(&cell(seed, beside), is_verbose));
     sums
 }
 

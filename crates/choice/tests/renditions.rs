@@ -86,25 +86,25 @@ impl Seen {
 #[derive(Default)]
 struct Seat {
     /// The number that each rendition began with.
-    begun: [Option<u64>; 3],
+    first_shown: [Option<u64>; 3],
 }
 
 impl Seat {
     fn wants(&mut self, policy: &Adaptive, record: &Record) -> bool {
         let Selected { current, wanted, .. } = policy.selection().get();
         let this = rendition_of(record.seq).expect("a picture");
-        for (at, begun) in self.begun.iter_mut().enumerate() {
+        for (at, first) in self.first_shown.iter_mut().enumerate() {
             if Some(at) != current && Some(at) != wanted {
-                *begun = None;
+                *first = None;
             }
         }
         if Some(this) != current && Some(this) != wanted {
             return false;
         }
         if record.is_key() {
-            self.begun[this].get_or_insert(record.seq);
+            self.first_shown[this].get_or_insert(record.seq);
         }
-        self.begun[this].is_some()
+        self.first_shown[this].is_some()
     }
 }
 
@@ -122,7 +122,7 @@ struct Path {
     committed: Vec<(Record, f64)>,
     on_wire: f64,
     unsent: f64,
-    /// What was delivered in each ms of the last round trip, whose acknowledgements are on their way.
+    /// Bytes delivered in each ms of the last round trip, whose acknowledgements are on their way.
     unacked: VecDeque<f64>,
     bytes: f64,
     seconds: f64,
@@ -241,7 +241,7 @@ impl World<'_> {
                 if is_wanted && queue.len() < SLOTS {
                     queue.push(unit);
                 } else if let Some(rendition) = rendition_of(unit.seq).filter(|_| is_wanted) {
-                    seat.begun[rendition] = None;
+                    seat.first_shown[rendition] = None;
                 }
             }
             let now = ms - JOIN;
@@ -326,7 +326,7 @@ fn small_key_frames_do_not_keep_a_receiver_small() {
     }
 }
 
-/// A picture moves again if so many came in the second before.
+/// A picture moves again if this number of pictures came in the second before.
 fn moves_again(seen: &Seen, from: u64) -> u64 {
     let moves = |&at: &u64| seen.pictures(at, at + 1000) >= 22.0 && seen.longest_gap(at, at + 1000) <= 300;
     (from..from + 20_000).step_by(20).find(moves).map_or(u64::MAX, |at| at - from)
@@ -374,7 +374,7 @@ fn a_noisy_path_does_not_change_all_the_time() {
 }
 
 #[test]
-fn a_rendition_that_goes_away_is_left_and_one_that_comes_back_is_taken() {
+fn a_vanished_rendition_is_left_and_a_returning_one_is_taken() {
     let away = Rendition { away: (20_000, 40_000), ..THREE[0] };
     let seen = world(&[away, THREE[1], THREE[2]], &|_| 5e6).run(60);
     let had = |at: u64| seen.changes.iter().take_while(|change| change.0 <= at).last().map(|change| change.1);

@@ -1,7 +1,8 @@
 //! Real streams over links that are too slow, in virtual time: what is on the screen, beside fixed deadlines and an oracle.
 //!
-//! `streams/` has the pictures of streams that encoders made of film, drawings and slides: a line for each with its bytes, layer, two
-//! references and the place in display order, relative to its own. `screen.txt` is the result, which is reviewed with each change:
+//! `streams/` has the pictures of streams that encoders made of film, drawings and slides. Each line is a
+//! picture: its bytes, layer, two references and the place in display order, relative to its own.
+//! `screen.txt` is the result, which is reviewed with each change:
 //!
 //! ```text
 //! SCREEN=all cargo test --release -p freshwire-choice --test screen     # all streams and links; UPDATE=1 writes the table
@@ -20,7 +21,7 @@ use freshwire_record::Timestamp;
 
 const INTERVAL: u64 = 40_000_000;
 const BEGIN: u64 = 1_000_000_000;
-/// What is on the screen counts from here on: the first group is sent before anything is known of the stream.
+/// The screen counts from here on: the first group is sent before anything is known of the stream.
 const FROM: u64 = BEGIN + 4_000_000_000;
 const ONE_WAY: Duration = Duration::from_millis(10);
 const DEADLINES_MS: [u64; 5] = [300, 650, 1200, 2000, 4000];

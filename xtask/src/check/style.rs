@@ -54,7 +54,6 @@ const PENDING: &[(&str, usize)] = &[
     ("crates/freshwire-a1/", 381),
     ("crates/freshwire-acks/", 11),
     ("crates/freshwire-c/", 23),
-    ("crates/freshwire-choice/", 121),
     ("crates/freshwire-cli/", 85),
     ("crates/freshwire-gst/", 39),
     ("crates/freshwire-io/", 10),

@@ -137,7 +137,7 @@ fn priority_progress_goes_by_layer_and_ends_with_the_window() {
 }
 
 #[test]
-fn a_begun_record_is_given_up_only_when_twice_the_rate_would_not_do() {
+fn a_record_is_abandoned_only_if_twice_the_rate_is_too_slow() {
     let mut choice = crate::deadline(Duration::from_millis(50));
     let link = LinkView { rate: Some(Rate::from_bytes_per_sec(1000)), ..LinkView::default() };
     let due = Record { deadline: at(1000), ..record(0) };
@@ -155,7 +155,7 @@ fn the_head_is_enough_for_fifo() {
 }
 
 #[test]
-fn only_what_is_in_order_and_looks_at_nothing_else_is_left_to_the_queue() {
+fn only_policies_that_keep_the_order_are_left_to_the_queue() {
     use crate::{deadline, expiring, fifo, latest};
     assert!(fifo().is_in_order() && !fifo().drops_expired());
     assert!(expiring().is_in_order() && expiring().drops_expired());

@@ -16,7 +16,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The same with so many bytes a second more.
+    /// The same cost with `bytes_per_sec` more.
     pub(super) fn plus(self, bytes_per_sec: u64) -> Self {
         Self { bytes_per_sec: self.bytes_per_sec.saturating_add(bytes_per_sec), ..self }
     }

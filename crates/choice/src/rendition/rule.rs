@@ -12,25 +12,26 @@ use crate::number::MAX_RENDITIONS;
 
 /// The rule for one receiver.
 ///
-/// Throughput-based, as FESTIVE (Jiang, Sekar, Zhang: "Improving Fairness, Efficiency, and Stability in HTTP-based Adaptive
-/// Video Streaming with FESTIVE", CoNEXT 2012): the estimate is the harmonic mean of the last samples, it goes up only with a
-/// margin and not more often than once in a while, and down at once. A sample is what FESTIVE takes from a segment: how
-/// quickly a whole burst left, here that of a key frame: the path is not idle while it lasts. The delivery rate between bursts is
-/// the source's own wherever the stream is smaller than the path (BBR marks such samples as application-limited), so it counts
-/// only while a queue shows.
+/// Throughput-based, as FESTIVE (Jiang, Sekar, Zhang: "Improving Fairness, Efficiency, and Stability in
+/// HTTP-based Adaptive Video Streaming with FESTIVE", CoNEXT 2012). The estimate is the harmonic mean of the
+/// last samples. The rule goes up only with a margin and a minimum pause, and down at once. FESTIVE samples a
+/// segment; this rule samples how quickly a whole burst left, here that of a key frame: the path is not idle
+/// while it lasts. Between bursts, the delivery rate is the source's own wherever the stream is smaller than
+/// the path. (BBR marks such samples as application-limited.) So it counts only while a queue shows.
 ///
-/// A burst bounds the rate from both sides. From above it bounds it only if a queue of the path was seen: otherwise the congestion
-/// window was the limit, or a delayed acknowledgement. Where the bound from above leaves the next rendition possible, that one is
-/// tried: its first key frame is the probe, as the probe clusters of conference senders are, and of use. It is tried only if that key
-/// frame takes no freeze by the bound from below. A step up that has to be taken back makes the next one wait twice as long.
+/// A burst bounds the rate from both sides. From above it does so only if a queue of the path was seen:
+/// otherwise the congestion window was the limit, or a delayed acknowledgement. Where the bound from above
+/// leaves the next rendition possible, that one is tried. Its first key frame is the probe, as probe clusters
+/// are in conference senders, and the viewer sees it. It is tried only if that key frame causes no freeze by
+/// the bound from below. A step up that is taken back doubles the pause before the next one.
 ///
-/// Trouble is judged by the picture: how many of the pictures are missing, and how old they are, not by a single one.
+/// Trouble is judged by the share of missing pictures and by their age, not by a single picture.
 #[derive(Debug)]
 pub(super) struct Rule {
     costs: [Option<Cost>; MAX_RENDITIONS],
-    /// Those that this receiver may have now, whether they are measured or not, as bits.
+    /// Renditions that this receiver may have now, measured or not, as bits.
     present: u8,
-    begun: Option<Timestamp>,
+    first_look: Option<Timestamp>,
     /// When it changed last.
     changed: Timestamp,
     /// The last bursts.
@@ -97,7 +98,7 @@ impl Default for Rule {
         Self {
             costs: [None; MAX_RENDITIONS],
             present: 0,
-            begun: None,
+            first_look: None,
             changed: Timestamp::ZERO,
             bursts: VecDeque::with_capacity(BURSTS),
             burst: None,
@@ -162,7 +163,7 @@ impl Rule {
                 self.trial.failed_at = self.estimate().unwrap_or(0.0);
             }
             self.trial.up_at = None;
-            // What was shown before does not count any more.
+            // Bursts of the former rendition do not count any more.
             self.bursts.clear();
         }
         self.changed = now;
@@ -180,11 +181,11 @@ impl Rule {
 
     /// Takes in what the path shows.
     pub(super) fn look(&mut self, now: Timestamp, current: usize, load: Load, link: &LinkView) {
-        self.begun.get_or_insert(now);
+        self.first_look.get_or_insert(now);
         self.min_rtt = link.min_rtt;
         let pipe = link.in_flight.saturating_add(link.unsent);
-        // As long as all that is offered leaves at once, its rate is the source's. What is on the way alone shows no queue: where a
-        // path is calm, it is looked at seldom.
+        // As long as everything offered leaves at once, the delivery rate is the source's. Bytes in flight
+        // alone show no queue: on a calm path this function runs seldom.
         let rate = link.sustained();
         let has_queue = pipe > 0
             && (link.unsent > 0
@@ -250,7 +251,8 @@ impl Rule {
         (!self.bursts.is_empty()).then(|| self.bursts.len() as f64 / slowness)
     }
 
-    /// Whether a key frame is better not begun, because it would occupy the path until long after a smaller rendition's next one.
+    /// Whether to hold a key frame back because it would occupy the path until long after a smaller
+    /// rendition's next one.
     pub(super) fn is_too_dear(&self, now: Timestamp, current: usize, load: Load) -> bool {
         let (Some((len, since)), Some(rate)) = (load.key, self.limit_now(now)) else { return false };
         let lowest = self.lowest().filter(|&lowest| lowest != current);
@@ -315,7 +317,7 @@ impl Rule {
     fn higher(&self, now: Timestamp, present: Cost) -> Option<usize> {
         let estimate = self.estimate()?;
         let since = now.saturating_since(self.changed);
-        let is_young = self.begun.is_none_or(|begun| now.saturating_since(begun) < YOUNG);
+        let is_young = self.first_look.is_none_or(|first| now.saturating_since(first) < YOUNG);
         let is_settled = since >= if is_young { Duration::ZERO } else { SETTLED };
         if !is_settled {
             return None;
@@ -382,7 +384,7 @@ const SHORT: f64 = 0.95;
 const SHORT_FOR: Duration = Duration::from_millis(400);
 /// A key frame that takes longer than this waits for that of a smaller rendition.
 const TOO_DEAR: Duration = Duration::from_secs(1);
-/// What is on the way for this much longer than the smallest round trip waits in a queue.
+/// Bytes in flight for this much longer than the smallest round trip wait in a queue. Chosen, not measured.
 const QUEUE: Duration = Duration::from_millis(60);
 /// A share of repeats above which losses limit the congestion window, and with it the rate.
 const LOSSY: f64 = 0.005;
@@ -400,7 +402,8 @@ const FRESH: Duration = Duration::from_secs(2);
 const SHORTEST_BURST: Duration = Duration::from_millis(5);
 /// Framing and rounding: a burst is over when all but this has left.
 const SEGMENT: u64 = 1500;
-/// A receiver that has just begun goes up as soon as the path has shown enough.
+/// In this time after its start a receiver goes up as soon as the path has shown enough. Chosen, not
+/// measured.
 const YOUNG: Duration = Duration::from_secs(10);
 /// Afterwards a rendition is kept for at least this long before it goes up.
 const SETTLED: Duration = Duration::from_secs(10);
@@ -453,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_rendition_is_tried_unless_the_path_has_shown_a_limit() {
+    fn the_next_rendition_is_tried_unless_the_path_showed_a_limit() {
         let wanted = |arrived, rtt| {
             let mut rule = rule();
             burst(&mut rule, arrived, arrived, rtt);

@@ -101,8 +101,9 @@ impl Ladder {
         record.layer <= 1 || self.place(record.seq).is_some_and(|at| self.seen[at].is_needed)
     }
 
-    /// Fills `out` with the pictures that are expected after the newest one and that others depend on, at most `limit`: up to the next
-    /// keyframe and for a group after it. What nothing depends on is sent where there is room, so it is no load.
+    /// Fills `out` with at most `limit` pictures that are expected after the newest one and that others
+    /// depend on. They reach to the next keyframe and for a group after it. A picture without dependants is
+    /// sent where there is room, so it is no load.
     pub(super) fn expect(&self, out: &mut Vec<Expected>, limit: usize) {
         out.clear();
         let interval = self.interval();
@@ -111,10 +112,10 @@ impl Ladder {
         if interval.is_zero() {
             return;
         }
-        let begun = (0..=last).rev().find(|&at| self.seen[at].record.is_key()).unwrap_or(0);
+        let start = (0..=last).rev().find(|&at| self.seen[at].record.is_key()).unwrap_or(0);
         for ahead in 1..=MEMORY as u32 {
-            let place = last - begun + ahead as usize;
-            if out.len() == limit || place >= 2 * period.max(last - begun) {
+            let place = last - start + ahead as usize;
+            if out.len() == limit || place >= 2 * period.max(last - start) {
                 return;
             }
             let like = &self.seen[first + place % period];
@@ -134,9 +135,9 @@ impl Ladder {
         }
     }
 
-    /// Where the pattern that the stream repeats begins, and its length: the longest of the groups that are remembered, since a keyframe
-    /// that comes sooner than expected costs less than one that does not come. While the newest group is longer than that, what lies
-    /// between the last two anchors.
+    /// The start of the pattern that the stream repeats, and its length. This is the longest group that is
+    /// remembered: a keyframe that comes sooner than expected costs less than one that does not come. While
+    /// the newest group is longer, it is the part between the last two anchors.
     fn pattern(&self) -> Option<(usize, usize)> {
         let marks = |is_mark: fn(&Record) -> bool| {
             (0..self.seen.len()).filter(move |&at| is_mark(&self.seen[at].record))

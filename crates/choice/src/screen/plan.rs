@@ -8,7 +8,7 @@ pub(crate) struct Item {
     pub(crate) len: u32,
     /// When it was taken.
     pub(crate) captured: f64,
-    /// It cannot be begun before this.
+    /// The earliest start, in seconds.
     pub(crate) release: f64,
     /// Distances back to the items that it depends on; 0 is none. What lies before the first item is at the receiver.
     pub(crate) refs: [u32; 2],
@@ -36,7 +36,7 @@ pub(crate) struct Start {
 /// A way of having handled the items so far.
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// Items sent that a later item depends on: bit k stands for the one k before the newest item.
+    /// Items sent that a later item depends on: bit k is the item k before the newest one.
     sent: u128,
     /// When the last byte sent has left.
     free: f64,
@@ -98,13 +98,14 @@ pub(crate) struct Planner {
 }
 
 impl Planner {
-    /// A planner that keeps at most so many ways at each item.
+    /// A planner that keeps at most `ways` ways at each item.
     pub(crate) fn new(ways: usize) -> Self {
         Self { ways, states: Vec::new(), next: Vec::new(), steps: Vec::new(), needed: Vec::new(), best: NONE }
     }
 
-    /// Finds the best way to send a subset of the items, in order because decoders need them so. `end_of` tells when so many bytes
-    /// have left that begin to leave at an instant. `goes_on`: more items are to come, unknown ones.
+    /// Finds the best way to send a subset of the items, in order because decoders need them so. `end_of`
+    /// maps a start and a number of bytes to the time at which the last of them has left. `goes_on`: more
+    /// items are to come, unknown ones.
     //= spec/choice.md 34
     pub(crate) fn plan(
         &mut self,
@@ -239,8 +240,9 @@ impl Planner {
 }
 
 impl State {
-    /// The cost up to `end`, which is not before any way's `free`. For a way that has shown a picture as new as `head`, the screen keeps the
-    /// age that it has when the next picture can come; for any other it stands still.
+    /// The cost up to `end`, which is not before any way's `free`. A way that has shown a picture as new as
+    /// `head` keeps the age that the screen has when the next picture can come. The screen of any other way
+    /// freezes.
     fn cost_to_go(&self, now: f64, end: f64, head: f64) -> f64 {
         let next = self.free.max(now);
         let age = next - self.newest;
@@ -252,7 +254,8 @@ impl State {
     }
 }
 
-/// Of ways that free the link within this time of each other, in seconds, only the cheapest is kept.
+/// Among ways that free the link within this time of each other, in seconds, only the cheapest is kept.
+/// Chosen, not measured.
 const GRAIN: f64 = 0.004;
 /// How far back a reference is looked for.
 const WINDOW: usize = 128;

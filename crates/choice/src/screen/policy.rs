@@ -36,7 +36,8 @@ pub struct Screen {
     stream: Arc<SharedModel>,
 }
 
-/// What is left of the last plan. In a long queue it stands for some time: what has come since hardly changes what goes next.
+/// The rest of the last plan. In a long queue it stays valid for some time: new pictures hardly change which
+/// one goes next.
 #[derive(Debug, Default)]
 struct Standing {
     /// Numbers of the queued pictures that are to be sent.
@@ -82,7 +83,7 @@ impl SharedModel {
     }
 }
 
-/// What is known of the stream, which is the same for every receiver, and room to plan in.
+/// Knowledge about the stream, shared by all receivers, and room to plan in.
 #[derive(Debug)]
 struct Stream {
     ladder: Ladder,
@@ -190,7 +191,7 @@ impl Screen {
                     possible &= back == 0;
                     return 0;
                 };
-                // What is known and not queued was decided before: at the receiver, or lost.
+                // A known picture that is not queued was decided before: it is at the receiver, or lost.
                 possible &= !(is_cut(reference) || (reference <= known && self.lost.contains(reference)));
                 place_of(reference).map_or(0, |found| (place - found) as u32)
             });
@@ -261,7 +262,7 @@ impl Screen {
         let per_byte = 8.0 / rate.bits_per_sec().max(1) as f64;
         let goes_on = stream.items.len() > stream.order.len();
         stream.planner.plan(&stream.items, start, goes_on, &|start, len| start + f64::from(len) * per_byte);
-        // What is queued behind the last that is sent gives way to what is expected, once that is there.
+        // Pictures queued behind the last one sent give way to the expected ones, once those are there.
         let queued = |(item, left)| stream.order.get(item).map(|&(seq, _)| (seq, left));
         let mut depth = 0.0;
         for (seq, left) in stream.planner.best_path().into_iter().map_while(queued) {
@@ -361,15 +362,16 @@ fn seconds_between(from: Timestamp, to: Timestamp) -> f64 {
 
 /// A screen that shows nothing yet counts as so much older than the oldest picture that could be shown, in seconds.
 const EMPTY_SCREEN: f64 = 1.0;
-/// A source that is late by so many pictures has stopped.
+/// A source that is late by this number of pictures has stopped (spec/choice.md, rule 33).
 const OVERDUE: u32 = 12;
-/// A plan stands for this part of the time that it needs for what is queued, while the rate is off by no more than this part.
+/// A plan is valid for this part of the time that it needs for the queue, while the rate changes by no more
+/// than this part (spec/choice.md, rule 35).
 const PLAN_SHARE: u64 = 8;
-/// Items that a plan looks at.
+/// Items that a plan looks at (spec/choice.md, rule 33): one bit each.
 const MAX_ITEMS: usize = 128;
-/// Of these, so many at most are queued; the others are expected.
+/// Queued items among these; the others are expected (spec/choice.md, rule 33).
 const MAX_QUEUED: usize = 96;
-/// Ways kept at each item of a plan.
+/// Ways kept at each item of a plan (spec/choice.md, rule 34).
 const WAYS: usize = 24;
 /// Covers the rounding of the rate and one segment's time on a slow link.
 const DEFAULT_MARGIN: Duration = Duration::from_millis(5);

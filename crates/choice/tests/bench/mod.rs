@@ -260,13 +260,13 @@ fn score(frames: &[Record], arrivals: &[Option<u64>]) -> Score {
     score
 }
 
-/// The most frames that can be whole, decodable and on time for a sender that knows all sizes and rates beforehand:
-/// dynamic programming over (references at hand, when the link is free). It also sends frames late for the sake of
-/// those that depend on them.
+/// The most frames that can be whole, decodable and on time for a sender that knows all sizes and rates
+/// beforehand. Found by dynamic programming over the references at hand and the time at which the link is
+/// free. It also sends frames late for the sake of their dependants.
 pub(crate) fn oracle(frames: &[Record], link: &Link) -> usize {
     let mut states: Vec<(u64, u64, usize)> = vec![(0, 0, 0)];
     for (index, frame) in frames.iter().enumerate() {
-        // Bit d - 1 stands for the frame d - 1 before this one.
+        // Bit d - 1 is the frame d - 1 before this one.
         let later = || frames.iter().skip(index + 1).take(16);
         let is_needed =
             |d: u64| later().any(|f| f.references().flatten().any(|seq| seq + d == frame.seq + 1));

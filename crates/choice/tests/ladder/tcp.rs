@@ -1,5 +1,5 @@
-//! A TCP connection over a link in virtual time: windows, losses and acknowledgements as Linux has them, as far as they decide
-//! when bytes arrive and what the sender sees of it.
+//! A TCP connection over a link in virtual time. Its windows, losses and acknowledgements follow Linux as far
+//! as they decide when bytes arrive and what the sender learns.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -25,7 +25,7 @@ const RENDITIONS: usize = 3;
 pub(crate) struct Cell {
     /// Bits a second of the pictures, highest first.
     pub(crate) rates: [f64; RENDITIONS],
-    /// Of the link, in IP packets.
+    /// Rate of the link, in IP packets.
     pub(crate) link: f64,
     pub(crate) delay: Duration,
     pub(crate) loss: f64,
@@ -102,7 +102,7 @@ pub(crate) const FREEZE: Duration = Duration::from_millis(700);
 /// The hub's part for one viewer.
 struct Viewer {
     policy: Adaptive,
-    begun: [Option<u64>; RENDITIONS],
+    first_shown: [Option<u64>; RENDITIONS],
     queue: Vec<Record>,
     estimate: Estimate,
     calm_until: Timestamp,
@@ -122,7 +122,7 @@ impl Viewer {
     fn new(policy: Adaptive) -> Self {
         Self {
             policy,
-            begun: [None; RENDITIONS],
+            first_shown: [None; RENDITIONS],
             queue: Vec::new(),
             estimate: Estimate::default(),
             calm_until: Timestamp::ZERO,
@@ -149,24 +149,24 @@ impl Viewer {
             self.policy.selection().want(this, freshwire_choice::Why::Start);
         }
         let Selected { current, wanted, .. } = self.policy.selection().get();
-        for (at, begun) in self.begun.iter_mut().enumerate() {
+        for (at, first) in self.first_shown.iter_mut().enumerate() {
             if Some(at) != current && Some(at) != wanted {
-                *begun = None;
+                *first = None;
             }
         }
         if Some(this) != current && Some(this) != wanted {
             return;
         }
         if record.is_key() {
-            self.begun[this].get_or_insert(record.seq);
+            self.first_shown[this].get_or_insert(record.seq);
         }
-        if self.begun[this].is_none() {
+        if self.first_shown[this].is_none() {
             return;
         }
         if self.queue.len() < SLOTS {
             self.queue.push(record);
         } else {
-            self.begun[this] = None;
+            self.first_shown[this] = None;
         }
     }
 

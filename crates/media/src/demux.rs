@@ -119,7 +119,7 @@ impl Demux {
         }
         let result = self.open(true).and_then(|()| self.end());
         self.assembler.finish();
-        let nothing = if self.assembler.has_begun() { Ok(()) } else { Err(DemuxError::Nothing) };
+        let nothing = if self.assembler.has_parts() { Ok(()) } else { Err(DemuxError::Nothing) };
         self.keep(result.and(nothing));
     }
 
@@ -375,7 +375,7 @@ fn stream_format(bytes: &[u8]) -> Option<Format> {
 const LONGEST_STRIDE: usize = ts::STRIDES[ts::STRIDES.len() - 1];
 /// Packets in a row whose begin tells a transport stream.
 const TS_PACKETS: usize = 3;
-/// So many bytes have to tell the container.
+/// The container must be known after this number of bytes. Chosen, not measured.
 const MOST_FIRST_BYTES: usize = 256 << 10;
 
 #[cfg(test)]

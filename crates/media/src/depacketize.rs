@@ -112,14 +112,14 @@ enum Format {
 struct Source {
     ssrc: u32,
     next_seq: u16,
-    /// What follows a packet that was far too late: if it comes, the sender has begun to count anew.
+    /// The number after a packet that was far too late: if it comes, the sender has started to count anew.
     restart: Option<u16>,
 }
 
 /// Whether a marker is the end of a picture, of H.264 and H.265.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Markers {
-    /// So many were.
+    /// Number of markers that were the end of a picture.
     Unproved(u8),
     Proved,
     /// They stand on slices.

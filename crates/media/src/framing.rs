@@ -60,7 +60,7 @@ impl Framing {
         }
     }
 
-    /// True if a begun record can be given up at a chunk boundary.
+    /// Returns `true` if a record in progress can be given up at a chunk boundary.
     //= spec/framing.md 1, 3
     pub fn can_abandon(self) -> bool {
         self == Self::Chunked

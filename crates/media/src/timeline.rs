@@ -92,7 +92,7 @@ impl Given {
 /// The clock of one stream, for its two tracks.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// What is added to the source's times, for tracks that have arrived at the newest jump.
+    /// Added to the source's times, for tracks that have arrived at the newest jump.
     offset: i64,
     video: Track,
     audio: Track,
@@ -182,7 +182,8 @@ impl Paced {
         self.ahead = (said.0.saturating_sub(counted.0), dts.saturating_sub(counted.1));
     }
 
-    /// What has to be added to the times, shown and decoded, of a picture that only the count of pictures says.
+    /// The correction of the times, shown and decoded, of a picture whose place only the count of pictures
+    /// gives.
     fn skipped(&mut self) -> (i64, i64) {
         self.pictures += 1;
         self.ahead
@@ -332,7 +333,8 @@ fn bounded(time: MediaTime) -> i64 {
 
 /// Distance of audio frames before the first has said its own.
 const DEFAULT_AUDIO_NS: i64 = 20_000_000;
-/// Forward gap that is no jump where arrivals are not told: streams with few pictures a second exist.
+/// Forward gap that is no jump where arrivals are unknown: streams with few pictures a second exist. Chosen,
+/// not measured.
 const LARGEST_GAP: i64 = 10 * SECOND;
 /// A unit this much before the one before is inexact rather than a jump.
 const SLACK: i64 = SECOND / 10;

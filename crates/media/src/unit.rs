@@ -164,8 +164,8 @@ pub struct UnitHead {
     pub key: bool,
     /// How many bytes it has.
     pub len: u32,
-    /// Its NAL units, with header, without start code: ranges of its bytes. Of AV1 the OBUs, with header and size. Empty for
-    /// other codecs.
+    /// Its NAL units, with header, without start code: ranges of its bytes. For AV1 the OBUs, with header and
+    /// size. Empty for other codecs.
     pub nals: Vec<Range<u32>>,
     /// The first two bytes of each of [`nals`](Self::nals), in the same order; what a NAL unit of one byte lacks is 0.
     pub nal_headers: Vec<[u8; 2]>,

@@ -1,6 +1,7 @@
 //! What a parser costs, whatever it is given: nothing of the size that it takes costs more than [`MOST`] of the processor.
 //!
-//! What is quadratic is found by inputs that repeat few pieces up to the largest size. Each property is a fuzz target as well.
+//! Inputs that repeat few pieces up to the largest size show quadratic work. Each property is a fuzz target
+//! as well.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::time::Duration;
@@ -42,7 +43,7 @@ fn assert_cheap<T>(what: &dyn std::fmt::Debug, mut make: impl FnMut() -> T, run:
     panic!("{what:?} costs {least:?}");
 }
 
-/// Pieces of a dictionary, each so many times, over and over up to the size.
+/// Pieces of a dictionary and the number of times for each, over and over up to the size.
 type Plan = Vec<(u8, u8)>;
 
 fn filled(begin: &[u8], dictionary: &[&[u8]], plan: &Plan, size: usize) -> Vec<u8> {
@@ -168,8 +169,8 @@ fn codecs() -> [MediaCodec; 6] {
     ]
 }
 
-/// Parameter sets, slices and other NAL units of both codecs, OBUs and frames, whole and cut short, with what stands before
-/// them in packets.
+/// Parameter sets, slices and other NAL units of both codecs, OBUs and frames, whole and cut short, with the
+/// bytes before them in packets.
 const CODED: [&[u8]; 18] = [
     &[0x67, 0x42, 0xc0, 0x1e, 0xd9, 0x00, 0xa0, 0x47, 0xfe, 0xc8],
     &[0x68, 0xce, 0x38, 0x80],

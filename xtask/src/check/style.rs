@@ -59,7 +59,6 @@ const PENDING: &[(&str, usize)] = &[
     ("crates/freshwire-io/", 10),
     ("crates/freshwire-lab/", 150),
     ("crates/freshwire-link/", 2),
-    ("crates/freshwire-media/", 181),
     ("crates/freshwire-netns/", 18),
     ("crates/freshwire-preload/", 4),
     ("crates/freshwire-push/", 9),

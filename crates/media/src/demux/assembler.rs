@@ -82,10 +82,10 @@ struct Parts {
     pushed: u64,
     /// Parts in which pictures may still be found to begin, by the place of their first byte.
     open: VecDeque<OpenPart>,
-    /// So many parts in a row began with a picture; `None` if one did not.
+    /// Number of parts in a row that began with a picture; `None` if one did not.
     aligned: Option<u8>,
     /// There was a part.
-    begun: bool,
+    has_parts: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -97,7 +97,7 @@ struct OpenPart {
 
 impl Parts {
     fn begin(&mut self, bytes: &[u8], format: Format, given: Given) {
-        if !std::mem::replace(&mut self.begun, true) {
+        if !std::mem::replace(&mut self.has_parts, true) {
             self.aligned = Some(0);
         }
         let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
@@ -119,13 +119,13 @@ impl Parts {
         }
     }
 
-    /// Whether parts are whole pictures. The first ones wait until the next has begun, and so do those of a source that has
-    /// cut anywhere: a picture that was taken for whole too early would be torn.
+    /// Whether parts are whole pictures. The first ones wait until the next one starts, and so do the parts
+    /// of a source that cuts anywhere. A picture that was taken for whole too early would be torn.
     fn are_pictures(&self) -> bool {
         self.aligned.is_some_and(|count| count >= ALIGNED_PARTS)
     }
 
-    /// What is said of a picture that begins at `at`.
+    /// The times given for a picture that begins at `at`.
     fn given(&mut self, at: u64) -> Given {
         // A zero byte that ends the part before belongs to the start code.
         while self.open.get(1).is_some_and(|next| next.at <= at + 1) {
@@ -265,8 +265,8 @@ impl Assembler {
         self.add(Part { track: Track::Audio(track), unit });
     }
 
-    /// Tells that pictures are missing before those that are pushed next. Those that cannot be decoded without them are
-    /// left out.
+    /// Reports that pictures are missing before the next ones pushed. Pictures that cannot be decoded without
+    /// them are left out.
     pub fn lost(&mut self) {
         if let Some(video) = &mut self.video {
             video.parser.lost();
@@ -316,7 +316,7 @@ impl Assembler {
         });
     }
 
-    /// Sound comes from here on, or none; its track is told before the first frame.
+    /// Sound comes from here on, or none; its track is described before the first frame.
     pub(super) fn expect_audio(&mut self, comes: bool) {
         self.awaits_audio = comes && self.audio.is_none();
         if !comes {
@@ -333,7 +333,7 @@ impl Assembler {
     }
 
     /// True if units were announced.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(super) fn has_parts(&self) -> bool {
         self.tracks.is_some()
     }
 

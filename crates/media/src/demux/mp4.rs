@@ -63,7 +63,7 @@ pub(super) enum Kind {
 /// One sample of a track.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
-    /// Of [`Reader::tracks`].
+    /// Index into [`Reader::tracks`].
     pub(super) track: usize,
     pub(super) pts: MediaTime,
     pub(super) bytes: Vec<u8>,

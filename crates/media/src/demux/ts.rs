@@ -331,7 +331,7 @@ impl Ts {
         let stream = |pid| Stream { pid, continuity: Continuity::default(), assembly: Assembly::new(limit) };
         let kept = self.video.take().filter(|old| video == Some((old.stream.pid, old.format)));
         if kept.is_none() {
-            // What was begun on another PID does not go on here.
+            // A unit in progress on another PID does not go on here.
             self.items.push_back(Item::Gap);
         }
         self.video = kept.or_else(|| video.map(|(pid, format)| Video { stream: stream(pid), format }));

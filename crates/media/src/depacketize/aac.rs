@@ -72,16 +72,16 @@ impl Format {
         marker: bool,
         frames: &mut Vec<(i64, Vec<u8>)>,
     ) -> Result<(), Malformed> {
-        let (begun, mut bytes, whole) =
-            partial.filter(|(begun, ..)| *begun == at).unwrap_or((at, Vec::new(), size));
+        let (first, mut bytes, whole) =
+            partial.filter(|(first, ..)| *first == at).unwrap_or((at, Vec::new(), size));
         bytes.extend(data);
         if bytes.len() > whole.min(MAX_FRAME_BYTES) || whole != size || (marker && bytes.len() < whole) {
             return Err(Malformed);
         }
         if bytes.len() == whole {
-            frames.push((begun, bytes));
+            frames.push((first, bytes));
         } else {
-            self.partial = Some((begun, bytes, whole));
+            self.partial = Some((first, bytes, whole));
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ fn frame_ticks(config: &[u8], clock_rate: u32) -> i64 {
     i64::from(config.samples) * if doubled { 2 } else { 1 }
 }
 
-/// Of a configuration that cannot be read.
+/// Samples of a frame whose configuration cannot be read: those of AAC-LC (ISO/IEC 14496-3, 4.5.2).
 const FRAME_SAMPLES: i64 = 1024;
 
 #[cfg(test)]

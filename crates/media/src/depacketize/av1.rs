@@ -3,7 +3,7 @@ use super::open::{MAX_FRAME_BYTES, Malformed, Open};
 /// OBUs cut into packets (RTP payload format for AV1, 4.3 and 4.4).
 #[derive(Debug, Default)]
 pub(super) struct Obus {
-    /// Begun in a packet before.
+    /// An OBU that started in an earlier packet.
     partial: Option<Vec<u8>>,
 }
 

@@ -7,7 +7,7 @@ const START_CODE: [u8; 4] = [0, 0, 0, 1];
 /// What a packet begins with, as far as it tells one picture from the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
-    /// The first slice of a picture, or what stands before one.
+    /// The first slice of a picture, or a unit before it.
     Picture,
     /// Another slice, or the middle of one.
     Slice,

@@ -12,7 +12,7 @@ const MAX_PARTS: usize = 4096;
 pub(super) struct Open {
     pub(super) ticks: Option<i64>,
     pub(super) bytes: Vec<u8>,
-    /// A fragment of it was begun and not ended.
+    /// A fragment of it has started and not ended.
     pub(super) in_fragment: bool,
     /// Where the NAL unit begins that is being put together of fragments.
     pub(super) nal_at: usize,

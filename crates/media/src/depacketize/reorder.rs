@@ -68,7 +68,7 @@ impl Reorder {
         number.wrapping_sub(self.next.unwrap_or(number)).cast_signed()
     }
 
-    /// What is next is there, and with it what waited for it alone.
+    /// Takes the next packet, and the waiting ones that follow it without a gap.
     fn take(&mut self, number: u16, packet: Vec<u8>) {
         self.ready.push_back(packet);
         self.next = Some(number.wrapping_add(1));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_wait() {
+    fn the_number_of_waiting_packets_is_bounded() {
         let mut order = Reorder::default();
         order.push(packet(0), at(0));
         for number in 2..=Reorder::MAX_WAITING as u16 + 2 {

@@ -92,7 +92,7 @@ pub enum ChunkError {
     },
     /// A chunk or ABANDON that belongs to no record.
     #[error("at stream byte {at}: a chunk of a record that was not started")]
-    NotBegun {
+    NotStarted {
         /// Stream offset of the chunk.
         at: u64,
     },
@@ -232,7 +232,7 @@ impl Reader {
         } else {
             self.buffer.take(4);
         }
-        let Some(open) = &self.record else { return Err(ChunkError::NotBegun { at }) };
+        let Some(open) = &self.record else { return Err(ChunkError::NotStarted { at }) };
         if abandon {
             let event = Event::Abandoned { id: open.id, received: open.payload.len() };
             self.record = None;

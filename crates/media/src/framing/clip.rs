@@ -48,21 +48,21 @@ pub(super) fn probed(bytes: &[u8], format: &str, specifier: &str) -> Option<Vec<
 const RATE: i64 = 25;
 const FRAME_NS: u32 = (1_000_000_000 / RATE) as u32;
 
-/// What a framer makes of the first `sent` pictures of each group of a stream of pictures, with whatever takes the place of the
-/// others, and how many pictures were sent and how many others were replaced.
+/// Frames the first `sent` pictures of each group of a stream, with replacements for the others. Returns the
+/// bytes, and the numbers of sent and of replaced pictures.
 pub(super) fn framed_beginnings(
     framer: &mut dyn Framer,
     units: &[Unit],
     sent: usize,
     random: &mut Random,
 ) -> (Vec<u8>, usize, usize) {
-    let (mut bytes, mut begun, mut replaced, mut in_group) = (Vec::new(), 0, 0, 0);
+    let (mut bytes, mut in_full, mut replaced, mut in_group) = (Vec::new(), 0, 0, 0);
     framer.preamble(&mut bytes);
     for (seq, unit) in units.iter().enumerate() {
         in_group = if unit.head.key { 1 } else { in_group + 1 };
         if in_group <= sent {
             bytes.extend(framed(framer, seq, unit, random));
-            begun += 1;
+            in_full += 1;
         } else {
             framer.missed(seq as u64);
             if random.next().is_multiple_of(3) {
@@ -73,7 +73,7 @@ pub(super) fn framed_beginnings(
             replaced += framer.replace(&mut bytes);
         }
     }
-    (bytes, begun, replaced)
+    (bytes, in_full, replaced)
 }
 
 /// A unit of pictures without layers, which depends on the one before it unless it is a key unit.
@@ -318,13 +318,13 @@ pub(super) fn framed_mixed(
             }
         });
         assert_eq!(framer.next(1000, &mut Vec::new()), None);
-        assert!(!framer.can_overtake(seq as u64), "none is begun");
+        assert!(!framer.can_overtake(seq as u64), "none is in progress");
         framed.push((with, bytes));
     }
     framed
 }
 
-/// The pieces of the unit that was begun; `between` them something else may be added.
+/// The pieces of the unit in progress; `between` them something else may be added.
 fn pieces(
     framer: &mut dyn Framer,
     unit: &Unit,

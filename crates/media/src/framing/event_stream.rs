@@ -37,11 +37,11 @@ pub fn encode(text: &str) -> Cow<'_, str> {
 #[derive(Debug, Default)]
 pub struct EventStream {
     retry_ms: Option<u32>,
-    begun: Option<Begun>,
+    progress: Option<Progress>,
 }
 
 #[derive(Debug)]
-struct Begun {
+struct Progress {
     seq: u64,
     len: u32,
     is_named: bool,
@@ -76,19 +76,19 @@ impl Framer for EventStream {
     }
 
     fn begin(&mut self, seq: u64, len: u32) {
-        self.begun = Some(Begun { seq, len, is_named: false });
+        self.progress = Some(Progress { seq, len, is_named: false });
     }
 
     //= spec/framing.md 24
     fn next(&mut self, _max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
-        let begun = self.begun.as_mut()?;
-        let len = begun.len;
-        if !begun.is_named {
-            begun.is_named = true;
-            let _ = write!(prefix, "id: {}\ndata: ", begun.seq);
+        let progress = self.progress.as_mut()?;
+        let len = progress.len;
+        if !progress.is_named {
+            progress.is_named = true;
+            let _ = write!(prefix, "id: {}\ndata: ", progress.seq);
             return Some(Piece { payload: 0..len, last: false, boundary: false });
         }
-        self.begun = None;
+        self.progress = None;
         prefix.extend_from_slice(b"\n\n");
         Some(Piece { payload: len..len, last: true, boundary: true })
     }

@@ -58,7 +58,7 @@ use self::fragment::Fragment;
 use self::init::Description;
 use self::straight::Straight;
 use self::timeline::{Durations, Timeline};
-use super::viewer::{self, Begun, Units};
+use super::viewer::{self, OpenUnits, Units};
 use super::websocket::{self, Opcode};
 use super::{Framer, Piece};
 use crate::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead, VideoCodec};
@@ -84,9 +84,9 @@ pub struct Fmp4 {
     audio: Track,
     straight: Straight,
     fragments: u32,
-    /// What goes before the begun unit's first payload byte.
+    /// Bytes before the first payload byte of the unit in progress.
     header: Vec<u8>,
-    begun: Begun<Open>,
+    open_units: OpenUnits<Open>,
 }
 
 #[derive(Debug)]
@@ -96,7 +96,7 @@ struct Track {
     described: Option<Arc<Tracks>>,
 }
 
-/// A begun unit.
+/// A unit in progress.
 #[derive(Debug)]
 struct Open {
     head: Arc<UnitHead>,
@@ -116,7 +116,7 @@ struct Message {
     about: Option<Fragment>,
     /// Bytes of the sample that no message has.
     left: u32,
-    /// Bytes of the sample that the message which is begun still has to get.
+    /// Bytes of the sample that are still to go into the message in progress.
     in_part: u32,
 }
 
@@ -137,7 +137,7 @@ impl Fmp4 {
             straight: Straight::default(),
             fragments: 0,
             header: Vec::new(),
-            begun: Begun::default(),
+            open_units: OpenUnits::default(),
         }
     }
 
@@ -227,11 +227,11 @@ impl Framer for Fmp4 {
     fn begin(&mut self, seq: u64, len: u32) {
         self.header.clear();
         let open = self.open(seq, len);
-        self.begun.begin(open);
+        self.open_units.begin(open);
     }
 
     fn next(&mut self, max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
-        self.begun.next(|open| {
+        self.open_units.next(|open| {
             let start = prefix.len();
             prefix.append(&mut self.header);
             open.piece(start, max, prefix)
@@ -239,7 +239,7 @@ impl Framer for Fmp4 {
     }
 
     fn can_be_overtaken(&self) -> bool {
-        let messages = self.begun.alone().and_then(|open| open.message.as_ref());
+        let messages = self.open_units.alone().and_then(|open| open.message.as_ref());
         messages.is_some_and(Message::is_between)
     }
 
@@ -361,7 +361,7 @@ fn sample_type(kind: Kind) -> u8 {
     }
 }
 
-/// What has its length before it in a sample: NAL units, and not OBUs, which say how long they are.
+/// Parts of a sample with their length in front: NAL units, and not OBUs, which contain their length.
 fn nals(head: &UnitHead) -> &[Range<u32>] {
     match head.tracks.video.as_ref().map(|video| &video.codec) {
         Some(VideoCodec::Av1 { .. }) => &[],

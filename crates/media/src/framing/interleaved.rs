@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::viewer::Begun;
+use super::viewer::OpenUnits;
 use super::{Framer, Piece};
 use crate::rtp::{HEADER_BYTES, Identity, Packets, Reports, Stream, WallClock};
 use crate::unit::{Catalog, Kind, UnitHead};
@@ -70,7 +70,7 @@ pub struct Interleaved {
     audio: Option<Channel>,
     reports: Reports,
     max_packet: usize,
-    begun: Begun<Packets>,
+    open_units: OpenUnits<Packets>,
     repeater: Repeater,
 }
 
@@ -95,7 +95,7 @@ impl Interleaved {
             audio: channel(config.audio, Kind::Audio),
             reports: Reports::new(config.clock, &config.cname),
             max_packet: config.max_packet_bytes.clamp(MIN_PACKET_BYTES, usize::from(u16::MAX)),
-            begun: Begun::default(),
+            open_units: OpenUnits::default(),
             repeater: Repeater::default(),
         }
     }
@@ -127,7 +127,7 @@ impl Framer for Interleaved {
             Some(_) => {}
             None => self.missed(seq),
         }
-        self.begun.begin(packets);
+        self.open_units.begin(packets);
     }
 
     fn missed(&mut self, seq: u64) {
@@ -146,8 +146,8 @@ impl Framer for Interleaved {
     }
 
     fn next(&mut self, max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
-        let Self { video, audio, reports, max_packet, begun, .. } = self;
-        begun.next(|packets| {
+        let Self { video, audio, reports, max_packet, open_units, .. } = self;
+        open_units.next(|packets| {
             let channel = match packets.head().kind {
                 Kind::Video => video.as_mut()?,
                 Kind::Audio => audio.as_mut()?,
@@ -157,7 +157,7 @@ impl Framer for Interleaved {
     }
 
     fn can_be_overtaken(&self) -> bool {
-        self.begun.alone().is_some_and(|packets| packets.head().kind == Kind::Video)
+        self.open_units.alone().is_some_and(|packets| packets.head().kind == Kind::Video)
     }
 
     fn can_overtake(&self, seq: u64) -> bool {

@@ -97,8 +97,8 @@ fn each_breach_has_its_error() {
     assert_eq!(read_chunked(b"FWCK\x02\0\0\0", 8, 10).1, Err(ChunkError::Version(2)));
     assert_eq!(read_chunked(b"FWCK\x01\0\0\x01", 8, 10).1, Err(ChunkError::Reserved { at: 0 }));
     assert_eq!(after(&[8, 0, 0, 1]), Err(ChunkError::Reserved { at: 8 }));
-    assert_eq!(after(&[2, 0, 0, 1]), Err(ChunkError::NotBegun { at: 8 }));
-    assert_eq!(after(&[4, 0, 0, 0]), Err(ChunkError::NotBegun { at: 8 }));
+    assert_eq!(after(&[2, 0, 0, 1]), Err(ChunkError::NotStarted { at: 8 }));
+    assert_eq!(after(&[4, 0, 0, 0]), Err(ChunkError::NotStarted { at: 8 }));
     assert_eq!(after(&[4, 0, 0, 1]), Err(ChunkError::Shape { at: 8, flags: 4, body: 1 }));
     assert_eq!(after(&[1, 0, 0, 0, 0, 0, 0, 0]), Err(ChunkError::Shape { at: 8, flags: 1, body: 0 }));
     let nested = [1, 0, 0, 1, 0, 0, 0, 9, 55, 1, 0, 0, 1, 0, 0, 0, 10];

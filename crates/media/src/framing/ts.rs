@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub use self::error::TsError;
 use self::packet::{Counter, Packet};
 use self::pes::{AUDIO_PID, Carried, VIDEO_PID};
-use super::viewer::{self, Begun, Units};
+use super::viewer::{self, OpenUnits, Units};
 use super::{Framer, Piece};
 use crate::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead};
 use crate::video::repeater::Repeater;
@@ -44,11 +44,11 @@ pub struct Ts {
     tables_at: Option<MediaTime>,
     /// The last clock reference, in ticks.
     pcr: Option<i64>,
-    /// Whole packets that go before the begun unit's.
+    /// Whole packets before those of the unit in progress.
     tables: Vec<u8>,
-    /// Bytes of the begun unit that go before its payload.
+    /// Bytes of the unit in progress before its payload.
     lead: Vec<u8>,
-    begun: Begun<Open>,
+    open_units: OpenUnits<Open>,
     repeater: Repeater,
 }
 
@@ -68,11 +68,11 @@ struct Counters {
     audio: Counter,
 }
 
-/// A begun unit.
+/// A unit in progress.
 #[derive(Debug)]
 struct Open {
     kind: Kind,
-    /// Of the next packet.
+    /// Header of the next packet.
     packet: Packet,
     lead_written: usize,
     position: u32,
@@ -94,7 +94,7 @@ impl Ts {
             pcr: None,
             tables: Vec::new(),
             lead: Vec::new(),
-            begun: Begun::default(),
+            open_units: OpenUnits::default(),
             repeater: Repeater::default(),
         })
     }
@@ -198,10 +198,11 @@ impl Ts {
         tables::write_pmt(program.version, pcr_pid, &streams, &mut self.counters.pmt, &mut self.tables);
     }
 
-    /// The clock reference for the unit's first packet. In front of sound that is not the clock's own stream, a packet of
-    /// its own carries one if it is due, but for sound that overtakes a picture: the clock would be past that picture's time.
+    /// The clock reference for the unit's first packet. If one is due in front of sound that is not the
+    /// clock's own stream, a packet of its own carries it. Sound that overtakes a picture gets none: the
+    /// clock would be past that picture's time.
     fn reference(&mut self, head: &UnitHead, dts: i64) -> Option<u64> {
-        if self.begun.alone().is_some() {
+        if self.open_units.alone().is_some() {
             return None;
         }
         let pcr = dts.saturating_sub(PCR_LEAD_TICKS).max(self.pcr.unwrap_or(0));
@@ -239,7 +240,7 @@ impl Framer for Ts {
         self.tables.clear();
         self.lead.clear();
         let open = self.open(seq, len);
-        self.begun.begin(open);
+        self.open_units.begin(open);
     }
 
     fn missed(&mut self, seq: u64) {
@@ -257,7 +258,7 @@ impl Framer for Ts {
     }
 
     fn next(&mut self, _max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
-        self.begun.next(|open| {
+        self.open_units.next(|open| {
             prefix.append(&mut self.tables);
             let counter = match open.kind {
                 Kind::Video => &mut self.counters.video,
@@ -268,7 +269,7 @@ impl Framer for Ts {
     }
 
     fn can_be_overtaken(&self) -> bool {
-        self.begun.alone().is_some_and(|open| open.kind == Kind::Video && open.position > 0)
+        self.open_units.alone().is_some_and(|open| open.kind == Kind::Video && open.position > 0)
     }
 
     fn can_overtake(&self, seq: u64) -> bool {

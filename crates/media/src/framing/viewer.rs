@@ -50,9 +50,9 @@ pub(super) fn origin(first: &UnitHead) -> MediaTime {
     MediaTime::from_nanos(first.dts.as_nanos().saturating_sub(LEAD_NS))
 }
 
-/// The unit that is begun, and the one that it overtook.
+/// The unit in progress, and the one that it overtook.
 #[derive(Debug)]
-pub(super) struct Begun<T> {
+pub(super) struct OpenUnits<T> {
     state: State<T>,
     overtaken: Option<T>,
 }
@@ -65,14 +65,14 @@ enum State<T> {
     Open(T),
 }
 
-impl<T> Default for Begun<T> {
+impl<T> Default for OpenUnits<T> {
     fn default() -> Self {
         Self { state: State::Idle, overtaken: None }
     }
 }
 
-impl<T> Begun<T> {
-    /// A unit is begun, which is skipped if it could not be opened. One that is open already waits for its end.
+impl<T> OpenUnits<T> {
+    /// Starts a unit, or skips it if it could not be opened. A unit that is open already waits for its end.
     pub(super) fn begin(&mut self, open: Option<T>) {
         let state = open.map_or(State::Skip, State::Open);
         if let State::Open(overtaken) = std::mem::replace(&mut self.state, state) {
@@ -80,7 +80,7 @@ impl<T> Begun<T> {
         }
     }
 
-    /// The unit that is open, if none is overtaken: a second one may be begun, and no third.
+    /// The open unit, if it has overtaken none: a second one may start, and no third.
     pub(super) fn alone(&self) -> Option<&T> {
         match &self.state {
             State::Open(open) if self.overtaken.is_none() => Some(open),

@@ -17,9 +17,9 @@ pub(super) struct Place {
 
 /// Follows the pictures in decoding order.
 ///
-/// The chain is what everything after it depends on: I, P, and such reference B pictures as the encoder ranks like P. A
-/// reference B that is ranked below the P pictures (`nal_ref_idc`, as x264 does with `b-pyramid=strict`) is taken to
-/// serve only the B pictures around it.
+/// The chain holds the pictures on which everything after them depends: I and P pictures, and reference B
+/// pictures that the encoder ranks equally. A reference B that is ranked below them is taken to serve only
+/// the B pictures around it. The rank is `nal_ref_idc`; x264 does so with `b-pyramid=strict`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ladder {
     decoded: u64,

@@ -143,7 +143,7 @@ impl Sequence {
     }
 }
 
-/// What is cut off, in both directions, in cropping units.
+/// The cropped margins, in both directions, in cropping units.
 fn cropping(bits: &mut Bits, frames_only: bool) -> Option<[u32; 2]> {
     if !frames_only {
         bits.bit()?;

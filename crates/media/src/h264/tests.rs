@@ -157,7 +157,7 @@ fn headers_go_with_the_picture_after_them() {
 }
 
 #[test]
-fn a_unit_is_there_once_the_next_one_has_begun() {
+fn a_unit_is_there_once_the_next_one_starts() {
     let Some(stream) = encode(&LADDER) else { return };
     let (expected, _) = split(&stream, usize::MAX, usize::MAX);
     let second = expected[0].bytes.len();

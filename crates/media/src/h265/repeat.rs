@@ -186,7 +186,7 @@ impl Tree {
         self.encoder.end()
     }
 
-    /// Codes the part of a tree that begins here and has so many units on a side.
+    /// Codes the part of a tree that begins here, with `size` units on a side.
     fn code(&mut self, row: usize, column: usize, size: usize, depth: u8) {
         let is_inside = row + size <= self.rows && column + size <= self.columns;
         let deeper = self.neighbours(row, column).map(|found| found.is_some_and(|found| found > depth));

@@ -353,7 +353,7 @@ pub(super) fn is_instantaneous(kind: u8) -> bool {
     matches!(kind, 19 | 20)
 }
 
-/// There are so many picture parameter sets at most.
+/// Largest number of picture parameter sets (ITU-T H.265, 7.4.3.3.1).
 pub(super) const PICTURE_SETS: u32 = 64;
 
 /// Bytes of a NAL unit header.

@@ -32,7 +32,7 @@ const INITIAL_SEGMENTS: f64 = 10.0;
 const SEGMENT: f64 = 1428.0;
 /// The round trip where none is known: that of a far continent.
 const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(200);
-/// Shorter ones are not told apart from the clock of a player.
+/// A shorter round trip cannot be distinguished from the clock of a player. Chosen, not measured.
 const SHORTEST_ROUND_TRIP: Duration = Duration::from_micros(100);
 /// The queue that the sender may cause at the bottleneck, as over TCP.
 const QUEUE_TARGET: Duration = Duration::from_millis(50);
@@ -306,7 +306,8 @@ impl RateControl {
         Change::Kept
     }
 
-    /// Whether the queue is one to fall for. One that stands although the rate fell is another flow's.
+    /// Whether the rate has to fall for the queue. A queue that stays although the rate fell is another
+    /// flow's.
     fn has_queue(&mut self, queue: Duration, burst: Duration) -> bool {
         if queue <= QUEUE_TARGET {
             self.threshold = QUEUE_TARGET;
@@ -348,8 +349,8 @@ impl RateControl {
         self.rate = rate;
     }
 
-    /// The rate of TCP at this loss, in bytes per second (RFC 5348, 3.1). The share of packets lost stands for that of loss events,
-    /// which is lower: the result is on the safe side (RFC 8083, 4.3).
+    /// The rate of TCP at this loss, in bytes per second (RFC 5348, 3.1). The share of packets lost is used
+    /// in place of that of loss events, which is lower: the result is on the safe side (RFC 8083, 4.3).
     fn tcp_share(&self, loss: f64) -> f64 {
         if loss <= 0.0 {
             return f64::INFINITY;

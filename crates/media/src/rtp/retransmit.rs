@@ -36,16 +36,19 @@ const SENT_PER_REPEATED: u64 = 4;
 const MAX_ALLOWANCE: u64 = 64 << 10;
 /// Requests that wait for the pace.
 const MAX_QUEUE: usize = 256;
-/// How long a receiver may take, besides the round trip, to notice and report a loss: 40 ms to the packet after the gap at 25 pictures
-/// per second, and the delay of early feedback (RFC 4585, section 3.4). GStreamer delays by up to 250 ms at 2.4 kbit/s for reports, so
-/// by about 60 ms at the 10 kbit/s of the description.
+/// Time that a receiver may take, besides the round trip, to notice and report a loss. The packet after the
+/// gap comes within 40 ms at 25 pictures per second. Early feedback has a delay (RFC 4585, section 3.4).
+/// GStreamer delays by up to 250 ms at 2.4 kbit/s for reports, so by about 60 ms at the 10 kbit/s of the
+/// description.
 const REPORTING: Duration = Duration::from_millis(100);
-/// A receiver that has requested this number of packets more than twice what it reports as lost requests what it only expects:
-/// GStreamer 1.22 in some sessions does, for every seventh packet. A lost packet is requested again, another one is not. The number is
-/// about that of one item of a request (17, RFC 4585, 6.2.1): one burst of losses before the first report.
+/// A receiver may request this number of packets more than twice its reported losses. Beyond that it requests
+/// packets that it only expects, as GStreamer 1.22 does in some sessions for every seventh packet. A lost
+/// packet is requested again, another one is not. The number is about that of one item of a request (17, RFC
+/// 4585, 6.2.1): one burst of losses before the first report.
 const UNREPORTED: u64 = 16;
-/// Of the packets since its last report, one in this number may be lost besides: reports come up to seven seconds apart. 6 % is above
-/// the losses at which live pictures are of use, and less than half of GStreamer's every seventh.
+/// One in this number of the packets since the last report may be lost besides: reports come up to seven
+/// seconds apart. 6 % is above the losses at which live pictures are of use, and less than half of
+/// GStreamer's every seventh.
 const SENT_PER_UNREPORTED: u64 = 16;
 /// Half of the sequence numbers: as far back a number names one packet.
 const MAX_BEHIND: usize = 1 << 15;
@@ -213,7 +216,7 @@ impl Retransmitter {
         let seq = u16::from_be_bytes([high, low]);
         let number = match self.next {
             Some(next) if next as u16 == seq => next,
-            // A stream that has begun anew: numbers of the old one name nothing.
+            // A stream that has started anew: numbers of the old one name nothing.
             _ => {
                 self.forget_all();
                 self.first = u64::from(seq) + (1 << 16);

@@ -52,9 +52,9 @@ struct Last {
 pub struct Reception {
     /// Packets sent up to the highest that arrived.
     pub expected: u64,
-    /// Of these, the lost ones.
+    /// Expected packets that were lost.
     pub lost: u64,
-    /// Of the expected ones, those sent at a rate that is not in force any more.
+    /// Expected packets that were sent at a rate that is not in force any more.
     pub stale: u64,
     /// Bytes that arrived.
     pub received: u64,

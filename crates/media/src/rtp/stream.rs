@@ -42,8 +42,8 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// Reports by this clock and with this canonical name, which has to be the same for all tracks of a viewer and not tell
-    /// who they are (RFC 7022). Of a longer name the first 255 bytes count.
+    /// Reports by this clock and with this canonical name. It must be the same for all tracks of a viewer and
+    /// not identify them (RFC 7022). Only the first 255 bytes of a longer name count.
     pub fn new(clock: WallClock, cname: &str) -> Self {
         let mut end = cname.len().min(usize::from(u8::MAX));
         while !cname.is_char_boundary(end) {

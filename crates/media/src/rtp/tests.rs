@@ -131,7 +131,7 @@ impl Depacketizer {
                     self.parts.push(Vec::new());
                 }
                 self.missing = self.missing.checked_sub(payload.len() - 4).expect("no more than the frame");
-                self.parts.last_mut().expect("begun").extend(&payload[4..]);
+                self.parts.last_mut().expect("a first part").extend(&payload[4..]);
             }
             _ => self.parts.push(payload.to_vec()),
         }
@@ -143,7 +143,7 @@ impl Depacketizer {
             self.parts.push(header);
         }
         self.is_open = ends & 0x40 == 0;
-        self.parts.last_mut().expect("begun").extend(body);
+        self.parts.last_mut().expect("a first part").extend(body);
     }
 }
 

@@ -187,7 +187,7 @@ fn useful_lines(text: &[u8]) -> String {
     useful
 }
 
-/// Of several payload types the first that is supported counts, or else the first.
+/// If there are several payload types, the first supported one counts, or else the first.
 fn read_media(kind: Kind, media: &sdp_types::Media) -> Option<Media> {
     let control = media.get_first_attribute_value("control").flatten().map(str::to_owned);
     let mut formats = Formats::of(media);
@@ -244,7 +244,7 @@ impl Formats {
         Self { by_type, judged: 0 }
     }
 
-    /// What is said of a payload type below 128; `None` the second time.
+    /// The format of a payload type below 128; `None` the second time.
     fn take(&mut self, payload_type: u8) -> Option<Format> {
         let bit = 1 << payload_type;
         if self.judged & bit != 0 {
@@ -333,8 +333,8 @@ impl Params {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Base 64 with commas between; empty if there is no such parameter. What is not base 64 is passed over: the parameter
-    /// sets mostly come with the pictures as well.
+    /// Base 64 with commas between; empty if there is no such parameter. Anything else is passed over: the
+    /// parameter sets mostly come with the pictures as well.
     fn nals(&self, name: &str) -> Vec<Vec<u8>> {
         let words = self.get(name).unwrap_or_default().split(',');
         words.filter_map(|word| BASE64.decode(word.trim()).ok().filter(|nal| !nal.is_empty())).collect()

@@ -20,8 +20,8 @@ pub const FIRST_SOUND: u64 = 1 << 62;
 #[derive(Debug)]
 pub struct Catalog {
     units: Arc<Mutex<Units>>,
-    /// The picture that was begun last, 0 before the first.
-    begun: AtomicU64,
+    /// The newest picture that the viewer gets, 0 before the first.
+    newest_shown: AtomicU64,
     is_bent: AtomicBool,
     bend: Mutex<Bend>,
 }
@@ -87,7 +87,12 @@ impl Catalog {
     }
 
     fn over(units: Arc<Mutex<Units>>) -> Self {
-        Self { units, begun: AtomicU64::new(0), is_bent: AtomicBool::new(false), bend: Mutex::default() }
+        Self {
+            units,
+            newest_shown: AtomicU64::new(0),
+            is_bent: AtomicBool::new(false),
+            bend: Mutex::default(),
+        }
     }
 
     /// The same units for one viewer.
@@ -138,7 +143,7 @@ impl Catalog {
     /// The viewer gets the picture with this number now. Call it before the picture is looked up to be framed.
     pub fn begin_picture(&self, seq: u64) {
         // Relaxed: only the thread that frames for this viewer looks at these.
-        let before = self.begun.swap(seq, Ordering::Relaxed);
+        let before = self.newest_shown.swap(seq, Ordering::Relaxed);
         if before >> LANE_BITS != seq >> LANE_BITS && before > 0 {
             self.change_lane(before, seq);
         }
@@ -161,8 +166,8 @@ impl Catalog {
 
     /// The lane of the picture that the viewer got last; `None` before the first.
     pub fn lane(&self) -> Option<u64> {
-        let begun = self.begun.load(Ordering::Relaxed);
-        (begun > 0).then_some(begun >> LANE_BITS)
+        let newest = self.newest_shown.load(Ordering::Relaxed);
+        (newest > 0).then_some(newest >> LANE_BITS)
     }
 }
 

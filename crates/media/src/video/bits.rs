@@ -141,7 +141,7 @@ impl BitWriter {
         escaped(header, self.bytes)
     }
 
-    /// What was written, filled up to a whole byte with zeros.
+    /// The written bits, filled up to a whole byte with zeros.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

@@ -131,7 +131,7 @@ impl Dependencies {
     }
 }
 
-/// So many units are remembered in any case: twice what any of the codecs holds.
+/// Units that are remembered in any case: twice the number that any of the codecs holds.
 const NEWEST: u64 = 32;
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::repeat::Repeat;
 use crate::unit::UnitHead;
 
-/// So many repetitions after each picture that was sent are enough. Decoders work on up to 16 pictures at once, and put a few into
-/// order.
+/// This number of repetitions after each sent picture is enough. Decoders work on up to 16 pictures at once,
+/// and put a few into order.
 const ENOUGH: usize = 20;
 
 /// The fewest repetitions that go together: a segment of its own for each would cost a slow path more than their bytes.
@@ -95,8 +95,8 @@ mod tests {
         parser.map(Result::unwrap).collect()
     }
 
-    /// What a receiver decodes that gets the first `whole` pictures, and of each group that follows the first `sent` and repetitions
-    /// of the others: sums of the frames of each group, and what the decoder says.
+    /// Decodes the first `whole` pictures, and of each group after them the first `sent` and repetitions of
+    /// the others. Returns sums of the frames of each group, and the decoder's messages.
     fn shown(units: &[Coded], whole: usize, sent: usize, muxer: &str) -> (Vec<Vec<String>>, String, usize) {
         let (mut stream, mut repeater, mut frames, mut in_group) =
             (Vec::new(), Repeater::default(), Vec::new(), 0);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn decoders_of_h265_show_the_last_picture_again_and_complain_of_nothing() {
+    fn decoders_of_h265_repeat_the_last_picture_without_complaint() {
         let coded = |options: &str| format!("keyint=16:min-keyint=16:scenecut=0:log-level=error:{options}");
         let kinds = [
             ("192x128", "yuv420p", "open-gop=0"),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn decoders_of_h264_show_the_last_picture_again_and_complain_of_nothing() {
+    fn decoders_of_h264_repeat_the_last_picture_without_complaint() {
         let kinds: [&[&str]; 8] = [
             &["-x264-params", "keyint=16:min-keyint=16:scenecut=0:bframes=3:open-gop=1"],
             &["-x264-params", "keyint=16:min-keyint=16:scenecut=0:bframes=3"],

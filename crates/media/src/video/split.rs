@@ -9,7 +9,7 @@ use crate::annex_b::AnnexBError;
 
 /// What a codec says about NAL units.
 pub(crate) trait Headers {
-    /// What is known of a coded picture from its slice headers.
+    /// Facts about a coded picture from its slice headers.
     type Picture: Clone + std::fmt::Debug;
     /// Slice headers are tried to be read with this much of a NAL unit.
     const FIRST_BYTES: usize;
@@ -43,7 +43,7 @@ pub(crate) enum Role<P> {
 pub(crate) trait Assemble {
     /// The codec.
     type Headers: Headers;
-    /// What is made.
+    /// The resulting unit.
     type Unit: Clone + std::fmt::Debug;
 
     /// The codec's state.
@@ -81,7 +81,7 @@ pub(crate) struct Splitter<A: Assemble> {
     taken_at: u64,
     limit: usize,
     /// There was a start code or a complaint that there is none.
-    begun: bool,
+    has_started: bool,
 }
 
 /// A NAL unit whose end has not been found.
@@ -108,7 +108,7 @@ impl<A: Assemble> Splitter<A> {
             ready: VecDeque::new(),
             taken_at: 0,
             limit,
-            begun: false,
+            has_started: false,
         }
     }
 
@@ -120,7 +120,7 @@ impl<A: Assemble> Splitter<A> {
                 if code > self.scan.max(self.begin) && self.bytes[code - 1] == 0 { code - 1 } else { code };
             self.close(cut);
             self.open = Some(OpenNal { code: cut, begin: code + 3, examined: false });
-            self.begun = true;
+            self.has_started = true;
             self.scan = code + 3;
         }
         // A start code may be cut by the end of what is here, with its zero byte before it.
@@ -137,7 +137,7 @@ impl<A: Assemble> Splitter<A> {
         self.release();
     }
 
-    /// What was pushed ends with a whole access unit.
+    /// The pushed bytes end with a whole access unit.
     pub(crate) fn complete(&mut self) {
         let end = self.bytes.len();
         self.close(end);
@@ -182,8 +182,8 @@ impl<A: Assemble> Splitter<A> {
     }
 
     fn expect_start_code(&mut self, end: usize) {
-        if !self.begun && self.open.is_none() && self.bytes.iter().take(end).any(|&byte| byte != 0) {
-            self.begun = true;
+        if !self.has_started && self.open.is_none() && self.bytes.iter().take(end).any(|&byte| byte != 0) {
+            self.has_started = true;
             self.fault(AnnexBError::NoStartCode, end);
         }
     }

@@ -11,8 +11,8 @@ use crate::unit::VideoTrack;
 
 /// What differs between the codecs.
 pub(crate) trait WholeCodec: Default {
-    /// Reads a unit with the state that the units before left; `None` if it cannot be read or refers to what is not
-    /// there. `number` stands for the unit in what later ones depend on. After `None` comes a key unit or nothing.
+    /// Reads a unit with the state that the units before left. `None` if it cannot be read or refers to a
+    /// missing unit. Later units depend on this one by `number`. After `None` comes a key unit or nothing.
     fn read(&mut self, bytes: &[u8], number: u64) -> Option<Frame>;
 
     /// Whether frames may still refer to a unit.
@@ -61,7 +61,7 @@ impl Frame {
 pub(crate) struct Slots([Option<u64>; 8]);
 
 impl Slots {
-    /// What was decoded into slot `at`.
+    /// The number of the unit that was decoded into slot `at`.
     pub(crate) fn get(&self, at: u32) -> Option<u64> {
         self.0.get(usize::try_from(at).ok()?).copied().flatten()
     }

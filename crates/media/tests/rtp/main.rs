@@ -107,9 +107,9 @@ fn ffmpeg_gets_what_is_sent(tracks: &Tracks, units: Vec<Coded>) {
     let player = Player::start(command.args(["-map", "0", "-c", "copy", "-copyinkf", "-f", "framecrc", "-"]));
     serve(&listener, &describe(tracks), &interleave(&sent));
     let output = player.wait();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     for complaint in ["missed", "error", "Error", "invalid", "Invalid", "corrupt"] {
-        assert!(!told.contains(complaint), "{told}");
+        assert!(!messages.contains(complaint), "{messages}");
     }
     let text = String::from_utf8(output.stdout).unwrap();
     let is_h265 = matches!(&tracks.video, Some(VideoTrack { codec: VideoCodec::H265 { .. }, .. }));
@@ -122,7 +122,7 @@ fn ffmpeg_gets_what_is_sent(tracks: &Tracks, units: Vec<Coded>) {
         let expected: Vec<_> = expected.iter().map(|bytes| size_and_sum(bytes)).collect();
         let lines = text.lines().filter(|line| line.starts_with(&format!("{index},")));
         let arrived: Vec<_> = lines.map(sizes_and_sums).collect();
-        assert_eq!(arrived, expected, "{kind:?}: {told}");
+        assert_eq!(arrived, expected, "{kind:?}: {messages}");
     }
 }
 
@@ -201,13 +201,18 @@ fn gstreamer_reads_an_rtsp_connection() {
     let player = Player::start(&mut command);
     serve(&listener, &describe(&tracks), &interleave(&sent));
     let output = player.wait();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     let read = std::fs::read(file).unwrap();
     let arrived = nals(&read);
     let expected: Vec<&[u8]> = sent.iter().flat_map(|(_, bytes)| nals(bytes)).collect();
     // The description's parameter sets come before.
-    let extra = arrived.len().checked_sub(expected.len()).unwrap_or_else(|| panic!("{told}"));
-    assert!(extra <= 2 && arrived[extra..] == expected, "{} of {}: {told}", arrived.len(), expected.len());
+    let extra = arrived.len().checked_sub(expected.len()).unwrap_or_else(|| panic!("{messages}"));
+    assert!(
+        extra <= 2 && arrived[extra..] == expected,
+        "{} of {}: {messages}",
+        arrived.len(),
+        expected.len()
+    );
 }
 
 #[test]

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_of_known_length_comes_at_once_and_another_with_the_next() {
+    fn a_packet_of_unknown_length_waits_for_the_next() {
         let mut assembly = Assembly::new(100);
         assert_eq!(assembly.push(false, b"middle of something"), Completed::default());
         assert_eq!(assembly.push(true, TIMED), Completed::default());

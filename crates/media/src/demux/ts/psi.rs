@@ -181,7 +181,7 @@ mod tests {
         assert!(sections.push(false, &STREAMS[..9]).is_empty());
         let start: Vec<u8> = [0].iter().chain(&STREAMS[..20]).copied().collect();
         assert!(sections.push(true, &start).is_empty());
-        // The rest stands before the next section, which the pointer leads to.
+        // The rest comes before the next section, which the pointer leads to.
         let rest = &STREAMS[20..];
         let next: Vec<u8> = [rest.len() as u8].iter().chain(rest).chain(PROGRAMS).copied().collect();
         let got = sections.push(true, &next);

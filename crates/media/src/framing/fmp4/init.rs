@@ -138,10 +138,10 @@ fn video_codec(track: &VideoTrack, visual: Visual, is_straight: bool) -> Option<
     })
 }
 
-/// The colours, as ITU-R BT.709 has them if they are not known, in other words than the description of a stream with
-/// reordered pictures, which has none and is taken for BT.709. Chromium makes a new decoder, which does not hold back what
-/// the old one had to, only if descriptions differ in something else than parameter sets. The transfer functions 1 and 6 are
-/// the same.
+/// The colours, or those of ITU-R BT.709 if they are unknown. They must differ in words from the description
+/// of a stream with reordered pictures, which has none and is taken for BT.709. Chromium makes a new decoder,
+/// which does not hold pictures back as the old one had to, only if more than the parameter sets differs.
+/// Transfer functions 1 and 6 are the same.
 fn described(colours: Colours) -> Colr {
     const BT709: u8 = 1;
     const BT709_BY_ANOTHER_NAME: u8 = 6;
@@ -159,7 +159,7 @@ fn described(colours: Colours) -> Colr {
     }
 }
 
-/// The lowest VP9 level, ten times its number, for pictures of so many samples at up to 60 a second.
+/// The lowest VP9 level, ten times its number, for pictures of `samples` at up to 60 a second.
 fn vp9_level(samples: u64) -> u8 {
     const LEVELS: [(u64, u8); 7] = [
         (36_864, 11),

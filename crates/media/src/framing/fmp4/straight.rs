@@ -86,7 +86,7 @@ impl Straight {
         });
     }
 
-    /// The unit's tracks as the group that was begun has them.
+    /// The unit's tracks as the group in progress has them.
     pub(super) fn tracks<'a>(&'a self, head: &'a UnitHead) -> &'a Arc<Tracks> {
         let forms = self.tracks.as_ref().filter(|forms| self.is_on && forms.is_of(head));
         forms.and_then(|forms| forms.straight.as_ref()).unwrap_or(&head.tracks)
@@ -119,7 +119,8 @@ fn sets(head: &UnitHead) -> impl Iterator<Item = usize> + '_ {
     (0..).zip(&head.nal_headers).filter(|(_, header)| header[0] & 31 == 7).map(|(at, _)| at)
 }
 
-/// Reordered pictures are few if they are less than one in so many of all that the group had.
+/// Reordered pictures are few if they are less than one in this number of the group's pictures. Chosen, not
+/// measured.
 const FEW: u64 = 8;
 
 #[cfg(test)]
@@ -153,8 +154,8 @@ mod tests {
     const REFERENCE_B: u8 = 0x21;
     const LEAF_B: u8 = 0x01;
 
-    /// Groups of ten pictures, of which the viewer is to get the key, a P picture and `reordered`, until each has been
-    /// tried: for each whether what is reordered was taken.
+    /// Groups of ten pictures: the viewer is to get the key, a P picture and `reordered`, until each has been
+    /// tried. Returns for each whether the reordered picture was taken.
     fn groups(tracks: &Arc<Tracks>, groups: &[&[u8]]) -> Vec<Option<bool>> {
         let mut straight = Straight::default();
         let mut first = 0;

@@ -123,7 +123,7 @@ fn sound_comes_between_the_packets_of_a_picture() {
     let units = [picture(0), sound(10), sound(30), picture(40)];
     let mut framer = Interleaved::new(catalog(&units), &config(usize::MAX));
     let overtakes = |framer: &Interleaved| [0, 1, 2, 3, 9].map(|seq| framer.can_overtake(seq));
-    assert_eq!(overtakes(&framer), [false; 5], "none is begun");
+    assert_eq!(overtakes(&framer), [false; 5], "none is in progress");
     framer.begin(0, units[0].1.len() as u32);
     assert_eq!(overtakes(&framer), [false, true, true, false, false]);
     framer.begin(1, units[1].1.len() as u32);
@@ -255,12 +255,12 @@ fn repetitions_take_the_place_of_pictures_that_are_dropped() {
     {
         let (_, units) = clip::stream(Some(video), None);
         let mut framer = Interleaved::new(clip::catalog(&units), &config(usize::MAX));
-        let (stream, begun, replaced) =
+        let (stream, sent_pictures, replaced) =
             clip::framed_beginnings(&mut framer, &units, sent, &mut Random(sent as u64));
         let shown = rtp_times(&stream);
-        assert_eq!(begun, sent * 4);
+        assert_eq!(sent_pictures, sent * 4);
         assert!((20..=4 * (16 - sent)).contains(&replaced), "{replaced} for {sent} of each group");
-        assert_eq!(shown.len(), begun + replaced, "each has its own time");
+        assert_eq!(shown.len(), sent_pictures + replaced, "each has its own time");
         assert!(shown.values().all(|&markers| markers == 1), "and one last packet");
         let times: Vec<u32> = units.iter().map(|unit| unit.head.pts.ticks(90_000) as u32).collect();
         let offset = IDENTITY.timestamp_offset;
@@ -270,7 +270,7 @@ fn repetitions_take_the_place_of_pictures_that_are_dropped() {
         );
         let nals = &read(&stream, codec, usize::MAX)[0];
         let bytes: Vec<u8> = nals.iter().flat_map(|nal| [&[0, 0, 0, 1], nal.as_slice()].concat()).collect();
-        assert_eq!(clip::decoded(&bytes, format, "0:v").unwrap(), begun + replaced);
+        assert_eq!(clip::decoded(&bytes, format, "0:v").unwrap(), sent_pictures + replaced);
     }
 }
 
@@ -290,7 +290,7 @@ fn after_repetitions_pictures_go_on_with_a_key() {
         !out.is_empty()
     };
     assert!(wrote(16, false) && wrote(17, false));
-    // Those after the first P picture are B pictures, and the next one is P: the chain breaks with it.
+    // The pictures after the first P picture are B pictures, and the next one is P: the chain breaks with it.
     assert_eq!((18..25).filter(|&seq| wrote(seq, true)).count(), 0);
     assert!(wrote(25, true), "the fifth");
     assert!(!wrote(26, false), "it may refer to what gave way to a repetition");

@@ -366,11 +366,11 @@ fn repetitions_take_the_place_of_pictures_that_are_dropped() {
     {
         let (tracks, units) = clip::stream(Some(video), None);
         let mut framer = Ts::new(clip::catalog(&units), Arc::clone(&tracks)).unwrap();
-        let (bytes, begun, replaced) =
+        let (bytes, sent_pictures, replaced) =
             clip::framed_beginnings(&mut framer, &units, sent, &mut Random(sent as u64));
-        assert_eq!(begun, sent * 4);
+        assert_eq!(sent_pictures, sent * 4);
         assert!((20..=4 * (16 - sent)).contains(&replaced), "{replaced} for {sent} of each group");
-        assert_eq!(Reader::read(&bytes).pes.len(), begun + replaced);
-        assert_eq!(clip::decoded(&bytes, "mpegts", "0:v").unwrap(), begun + replaced);
+        assert_eq!(Reader::read(&bytes).pes.len(), sent_pictures + replaced);
+        assert_eq!(clip::decoded(&bytes, "mpegts", "0:v").unwrap(), sent_pictures + replaced);
     }
 }

@@ -8,10 +8,10 @@ use crate::framing::framer::{Framer, Piece};
 pub struct Messages {
     kind: Box<dyn Fn(u64) -> MessageKind + Send>,
     fragment: u32,
-    begun: Option<Begun>,
+    progress: Option<Progress>,
 }
 
-struct Begun {
+struct Progress {
     kind: MessageKind,
     position: u32,
     len: u32,
@@ -35,7 +35,7 @@ impl Messages {
 
     /// Messages whose kind follows from the record's number.
     pub fn by_number(kind: impl Fn(u64) -> MessageKind + Send + 'static) -> Self {
-        Self { kind: Box::new(kind), fragment: u32::MAX, begun: None }
+        Self { kind: Box::new(kind), fragment: u32::MAX, progress: None }
     }
 
     /// Sends messages of more than `bytes` in fragments of that size, at least one byte. Control frames then go between
@@ -55,20 +55,20 @@ impl From<Messages> for Box<dyn Framer> {
 
 impl Framer for Messages {
     fn begin(&mut self, seq: u64, len: u32) {
-        self.begun = Some(Begun { kind: (self.kind)(seq), position: 0, len });
+        self.progress = Some(Progress { kind: (self.kind)(seq), position: 0, len });
     }
 
     //= spec/framing.md 20, 21
     fn next(&mut self, _max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
-        let begun = self.begun.as_mut()?;
-        let start = begun.position;
-        let end = start.saturating_add(self.fragment).min(begun.len);
-        let opcode = if start == 0 { begun.kind.into() } else { Opcode::Continuation };
-        let last = end == begun.len;
+        let progress = self.progress.as_mut()?;
+        let start = progress.position;
+        let end = start.saturating_add(self.fragment).min(progress.len);
+        let opcode = if start == 0 { progress.kind.into() } else { Opcode::Continuation };
+        let last = end == progress.len;
         frame_header(last, opcode, u64::from(end - start), prefix);
-        begun.position = end;
+        progress.position = end;
         if last {
-            self.begun = None;
+            self.progress = None;
         }
         Some(Piece { payload: start..end, last, boundary: true })
     }

@@ -77,9 +77,9 @@ impl Violation {
 
 /// Reads the frames of a peer from bytes cut at any place, and makes the answers to them.
 ///
-/// Memory: one message of the limit, one frame of the limit, and what was pushed last. Of several pings that arrive at
-/// once the last one is answered, as RFC 6455, section 5.5.3 permits. After a close frame or a [`Violation`] further
-/// bytes are ignored.
+/// Memory: one message of the limit, one frame of the limit, and the last bytes pushed. If several pings
+/// arrive at once, the last one is answered, as RFC 6455, section 5.5.3 permits. After a close frame or a
+/// [`Violation`] further bytes are ignored.
 #[derive(Clone, Debug)]
 pub struct Reader {
     buffer: Buffer,

@@ -9,7 +9,7 @@ const PACKET: u64 = 1428;
 /// When a player reports.
 #[derive(Clone, Copy)]
 enum Reports {
-    /// Each so many milliseconds.
+    /// Every this number of milliseconds.
     Every(u64),
     /// After each 280 kB.
     Bytes,
@@ -47,7 +47,7 @@ struct Received {
 /// What a stretch of time was like.
 struct Stretch {
     loss: f64,
-    /// Of the link's rate.
+    /// Share of the link's rate.
     used: f64,
     /// The longest queue, in milliseconds.
     queue: u64,

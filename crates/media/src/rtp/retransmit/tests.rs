@@ -198,7 +198,7 @@ fn repeated_bytes_are_a_share_of_what_is_sent() {
 }
 
 #[test]
-fn a_receiver_that_requests_what_it_only_expects_has_to_ask_twice() {
+fn a_request_for_a_packet_not_reported_lost_needs_a_second_one() {
     let mut retransmitter = Retransmitter::new(Kind::Video, SSRC, 0);
     for seq in 0..40 {
         retransmitter.keep(at(0), picture(1, 1), &packet(seq, 100));

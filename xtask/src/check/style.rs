@@ -56,7 +56,6 @@ const PENDING: &[(&str, usize)] = &[
     ("crates/freshwire-c/", 23),
     ("crates/freshwire-cli/", 85),
     ("crates/freshwire-gst/", 39),
-    ("crates/freshwire-io/", 10),
     ("crates/freshwire-lab/", 150),
     ("crates/freshwire-link/", 2),
     ("crates/freshwire-netns/", 18),

@@ -12,7 +12,7 @@ const GEOMETRY: Geometry = Geometry { slots: 8, block_bytes: 1024, blocks: 8 };
 
 /// With the module `examples/kernel_ring.rs` of the facade is the test; it runs in a guest.
 #[test]
-fn without_the_module_the_socket_comes_back_and_the_error_says_what_to_do() -> io::Result<()> {
+fn without_the_module_the_socket_returns_with_a_remedy() -> io::Result<()> {
     use std::io::Read;
     if is_loaded() {
         println!("skipped: the module is loaded");

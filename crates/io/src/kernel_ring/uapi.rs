@@ -66,7 +66,7 @@ uapi_struct! {
         pub dropped_connection: u64,
         /// Payload bytes handed over to TCP.
         pub bytes: u64,
-        /// Those of them that were not copied.
+        /// Sent bytes that were not copied.
         pub bytes_zerocopy: u64,
         /// Times it went to sleep.
         pub sleeps: u64,

@@ -54,11 +54,12 @@ impl TcpSocket {
 /// The socket reports at most this many at once; the poller reports the rest.
 const MAX_PER_CALL: usize = 1024;
 
-/// Of `linux/net_tstamp.h`: times of acknowledgements, by software, with the byte's number and without its packet.
+/// Flags of `linux/net_tstamp.h`: times of acknowledgements, by software, with the byte's number and without
+/// its packet.
 const FLAGS: u32 = (1 << 9) | (1 << 4) | (1 << 7) | (1 << 11);
 /// Bytes are counted from what was written last, Linux 6.2 and later.
 const OPT_ID_TCP: u32 = 1 << 16;
-/// Of `linux/errqueue.h`.
+/// Origin of a report (`linux/errqueue.h`).
 const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
 const SCM_TSTAMP_ACK: u32 = 2;
 
@@ -81,7 +82,8 @@ fn set(socket: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
 #[repr(C, align(8))]
 struct Control([u8; 256]);
 
-/// One report of the socket's error queue: bytes, and the time since the epoch. What is not about acknowledgements is passed over.
+/// One report of the socket's error queue: bytes, and the time since the epoch. Other reports are passed
+/// over.
 fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(u32, Duration)>> {
     loop {
         let mut control = Control([0; 256]);

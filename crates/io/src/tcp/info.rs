@@ -13,11 +13,11 @@ pub struct TcpInfo {
     pub cwnd: u32,
     /// Segments sent and not cumulatively acknowledged.
     pub unacked: u32,
-    /// Of these, selectively acknowledged.
+    /// Selectively acknowledged segments among these.
     pub sacked: u32,
-    /// Of these, held to be lost.
+    /// Segments among these that count as lost.
     pub lost: u32,
-    /// Of these, retransmitted and on the way.
+    /// Retransmitted segments among these, in flight.
     pub retrans_out: u32,
     /// Smoothed round trip.
     pub rtt: Duration,

@@ -95,7 +95,7 @@ fn this_kernel_segments() {
 }
 
 #[test]
-fn a_kernel_that_refuses_to_segment_costs_the_offload_and_nothing_else() {
+fn a_kernel_without_segmentation_costs_the_offload_alone() {
     let mut near = bind(V4);
     let far = bind(V4);
     let on: libc::c_int = 1;
@@ -188,7 +188,7 @@ fn an_empty_datagram_is_one() {
 }
 
 #[test]
-fn what_is_larger_than_the_link_is_told() {
+fn a_datagram_larger_than_the_link_is_reported() {
     let mut near = bind(V4);
     let far = bind(V4);
     let to = far.local_addr().unwrap();

@@ -42,7 +42,7 @@ impl DeviceDrops {
     }
 }
 
-/// Of an interface of the calling thread's namespace.
+/// Packets dropped on transmission by an interface of the calling thread's namespace.
 fn transmit_drops(interface: &str) -> Result<u64, NetnsError> {
     let text = std::fs::read_to_string("/proc/thread-self/net/dev")
         .map_err(NetnsError::setup("read /proc/thread-self/net/dev"))?;

@@ -551,7 +551,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_busy_machine_and_missing_packets_are_told() {
+    fn a_busy_machine_and_missing_packets_are_reported() {
         let mut account = Account::default();
         find_faults(&mut account);
         assert!(account.is_trustworthy());

@@ -41,7 +41,7 @@ pub struct StandaloneLink {
 struct State {
     /// `None` once it was closed.
     channel: Option<Channel>,
-    /// What was known last.
+    /// The last known state.
     snapshot: Snapshot,
     /// Known from the end on.
     faults: Vec<String>,

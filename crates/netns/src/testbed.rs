@@ -93,7 +93,7 @@ pub struct Outcome {
     pub time: Duration,
     /// Processor time of the sending host: senders and arrivals.
     pub sender_cpu: Duration,
-    /// Of the sending host.
+    /// Counters of the sending host.
     pub tcp: TcpCounters,
 }
 
@@ -291,7 +291,7 @@ impl Testbed {
     ///
     /// [`TestbedError::Command`] if the kernel has no token bucket filter (`tbf`).
     pub fn set_rate(&self, rate: Option<u64>) -> Result<(), TestbedError> {
-        // What is not there cannot be deleted.
+        // A missing discipline cannot be deleted.
         let _ = run("tc", &["-n", &self.middle, "qdisc", "delete", "dev", MIDDLE_FAR, "root"]);
         let Some(rate) = rate else { return Ok(()) };
         let rate = format!("{rate}bit");
@@ -360,7 +360,7 @@ impl Testbed {
             let comm = fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
             comm.starts_with(&name).then_some(process)
         });
-        // Of several testbeds in turn the newest is ours.
+        // If there are several testbeds, the newest is ours.
         let process = found.max()?;
         let mut first = CpuSet::new();
         first.set(0);
@@ -373,7 +373,7 @@ impl Testbed {
 impl Drop for Testbed {
     fn drop(&mut self) {
         for host in [&self.near, &self.middle, &self.far] {
-            // What was not made cannot be taken down.
+            // A host that was never made cannot be taken down.
             let _ = Command::new("ip").args(["netns", "delete", host]).output();
         }
     }
@@ -442,7 +442,7 @@ fn receive(mut stream: TcpStream, transfer: &Transfer) -> io::Result<(u64, u64)>
     }
 }
 
-/// What is sent again and again. Its length is prime, so that it is at another place in each segment.
+/// The pattern that is sent repeatedly. Its length is prime, so that it is at another place in each segment.
 fn pattern() -> Vec<u8> {
     (0..262_147_u32).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
@@ -508,7 +508,7 @@ pub struct TcpCounters {
 impl Sub for TcpCounters {
     type Output = Self;
 
-    /// What was counted since `earlier`.
+    /// The difference to `earlier`.
     fn sub(self, earlier: Self) -> Self {
         Self {
             segments_in: self.segments_in - earlier.segments_in,
@@ -535,7 +535,7 @@ pub fn tcp_counters() -> io::Result<TcpCounters> {
         let value = pairs.find(|(name, _)| *name == wanted).and_then(|(_, value)| value.parse().ok());
         value.ok_or_else(|| io::Error::other(format!("/proc/net has no {kind} {wanted}")))
     };
-    // Of each interface: eight numbers of what it received, then bytes and packets of what it sent.
+    // A line of an interface: eight numbers about reception, then bytes and packets of transmission.
     let devices = fs::read_to_string("/proc/thread-self/net/dev")?;
     let sent = devices.lines().filter_map(|line| {
         let (_, numbers) = line.split_once(':')?;

@@ -140,7 +140,7 @@ impl Machine {
 struct Watch {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Duration>>,
-    begun: Instant,
+    started: Instant,
     waited: Option<Duration>,
 }
 
@@ -151,13 +151,13 @@ impl Watch {
         let thread = std::thread::spawn(move || {
             let mut late = Vec::new();
             while !stopped.load(Ordering::Relaxed) {
-                let begun = Instant::now();
+                let start = Instant::now();
                 std::thread::sleep(SLEEP);
-                late.push(begun.elapsed().saturating_sub(SLEEP));
+                late.push(start.elapsed().saturating_sub(SLEEP));
             }
             late
         });
-        Self { stop, thread, begun: Instant::now(), waited: waited() }
+        Self { stop, thread, started: Instant::now(), waited: waited() }
     }
 
     fn stop(self) -> Machine {
@@ -166,7 +166,7 @@ impl Watch {
         late.sort_unstable();
         let at = |share: usize| late.get(late.len() * share / 100).copied().unwrap_or_default();
         let pressure = self.waited.zip(waited()).map(|(before, after)| {
-            after.saturating_sub(before).as_secs_f64() / self.begun.elapsed().as_secs_f64()
+            after.saturating_sub(before).as_secs_f64() / self.started.elapsed().as_secs_f64()
         });
         Machine { median: at(50), p99: at(99), pressure }
     }

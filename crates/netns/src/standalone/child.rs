@@ -23,8 +23,9 @@ pub(super) fn fork(up: Config, down: Config, to: Option<SocketAddr>) -> Result<C
         .map_err(|error| StandaloneError::system("create a socket pair")(error.into()))?;
     // Without it (under a tool that does not know the call) only the closed socket shows this process's end.
     let parent = pidfd_open(getpid(), PidfdFlags::empty()).ok();
-    // SAFETY: the child only runs `intermediate`, which never returns. The C library prepares its allocator for the fork, and none of
-    // the locks that another thread may hold is used there: it makes system calls, allocates, and starts threads of its own.
+    // SAFETY: the child only runs `intermediate`, which never returns. It makes system calls, allocates, and
+    // starts threads of its own. The C library prepares its allocator for the fork, and the child uses no
+    // other lock that another thread may hold.
     let process = unsafe { libc::fork() };
     match process {
         -1 => Err(StandaloneError::system("fork the link's process")(io::Error::last_os_error())),

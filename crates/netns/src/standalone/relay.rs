@@ -5,8 +5,8 @@
 //!             └── proxy ──────┘                   └── proxy ───┘
 //! ```
 //!
-//! Datagrams pass one by one. Of a stream a proxy holds little, so that a sender notices the link: small buffers towards this
-//! machine, and towards the link no more unsent than some segments.
+//! Datagrams pass one by one. A proxy holds little of a stream, so that a sender notices the link: small
+//! buffers towards this machine, and towards the link no more unsent than some segments.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -25,7 +25,7 @@ use crate::{Namespaces, NetnsError};
 /// place of the one that was silent longest.
 const MAX_PEERS: usize = 256;
 
-/// Of a socket towards this machine, each way; the kernel doubles it.
+/// Buffer of a socket towards this machine, each way; the kernel doubles it. Chosen, not measured.
 const BUFFER_BYTES: usize = 4 * 1024;
 
 /// A loopback segment of 64 KiB does not fit into the receive buffer and would wait for a timer.

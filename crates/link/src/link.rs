@@ -206,7 +206,7 @@ impl<T> Link<T> {
         }
         self.waiting = waiting;
         self.transmitter_free_at = free_at;
-        // Those that will be lost are not among them.
+        // Packets that will be lost are not in this list.
         for delivery in &mut self.in_flight {
             if let Ok(at) = arrivals.binary_search_by_key(&delivery.number, |&(number, _)| number) {
                 delivery.at = arrivals[at].1;

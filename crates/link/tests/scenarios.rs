@@ -9,7 +9,7 @@ use std::time::Duration;
 use freshwire_link::{Builder, Config, Direction, Link, Loss, Schedule};
 use freshwire_record::Timestamp;
 
-/// What is offered: `packets` packets of `bytes`, one each `gap`.
+/// The offered load: `packets` packets of `bytes`, one each `gap`.
 struct Offer {
     packets: u64,
     bytes: u64,

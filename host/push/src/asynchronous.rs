@@ -41,7 +41,7 @@ impl AsyncReceiver {
     /// The socket's.
     pub async fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         loop {
-            // What was pushed needs neither a system call nor the runtime.
+            // A pushed datagram needs neither a system call nor the runtime.
             match self.inner.get_ref().try_receive(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return result,

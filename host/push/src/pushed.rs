@@ -13,8 +13,8 @@ use crate::sys::{self, Batch, Memory};
 use crate::threshold::Threshold;
 use crate::uring::Ring;
 
-/// Rate of growth, in accounted bytes per second, that a check is in time for at first and at most: 430,000 datagrams of 1400
-/// bytes, for each of which the kernel accounts 2304.
+/// The first check is in time for this rate of growth, in accounted bytes per second; no check allows for
+/// more. It is 430,000 datagrams of 1400 bytes, for each of which the kernel accounts 2304.
 const PREPARED_FOR: f64 = 1e9;
 /// Later checks are in time for this multiple of the highest rate between two of them. A multiple of the mean rate was tried
 /// (six): a sender that catches up is faster.
@@ -83,7 +83,7 @@ pub struct State {
     pub(crate) waiters: u32,
     /// Buffers of the receiver's own calls.
     pub(crate) batch: Option<Batch>,
-    /// The ring by which the kernel receives. What is in it is older than what is in the queue.
+    /// The ring by which the kernel receives. Its datagrams are older than those in the queue.
     pub(crate) ring: Option<Ring>,
     /// The ring's owner got the pusher's precedence, and the buffer is above the threshold since.
     lent: bool,

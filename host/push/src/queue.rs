@@ -411,12 +411,12 @@ impl Queue {
     }
 }
 
-/// Blocks for so many bytes: at least one, so that the number of datagrams is bounded as well.
+/// Blocks for this number of bytes: at least one, so that the number of datagrams is bounded as well.
 fn blocks_of(bytes: usize) -> usize {
     bytes.div_ceil(BLOCK).max(1)
 }
 
-/// Fills a block with what stands at `from` in `payload` and `control`, laid one behind the other.
+/// Fills a block with the bytes from place `from` on of `payload` followed by `control`.
 fn fill(block: &mut [u8], from: usize, payload: &[u8], control: &[u8]) {
     let mine = payload.get(from..).unwrap_or_default();
     let first = mine.len().min(block.len());

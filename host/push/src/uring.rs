@@ -22,7 +22,7 @@ use crate::sys;
 const NAME_ROOM: u32 = 32;
 /// Room for control messages: what the receiver asks for takes less than half of it.
 const CONTROL_ROOM: usize = 256;
-/// What stands before a payload: a header of 16 bytes, name and control messages.
+/// Room in front of a payload: a header of 16 bytes, name and control messages.
 const HEADER_ROOM: usize = 16 + NAME_ROOM as usize + CONTROL_ROOM;
 /// More would keep a busy program's lanes out of the processor's cache.
 const LANES_MAX: usize = 1024;
@@ -189,7 +189,7 @@ impl Ring {
     pub(crate) fn cancel(&mut self) {
         if self.armed && !self.cancelled {
             self.cancelled = true;
-            // What is not found has ended.
+            // A request that is not found has ended.
             let _ = self
                 .io
                 .submitter()

@@ -33,7 +33,7 @@ fn enough_descriptors() -> bool {
 }
 
 #[test]
-fn a_thousand_receivers_share_one_thread_and_take_the_stated_memory() {
+fn a_thousand_receivers_share_a_thread_and_stated_memory() {
     if !enough_descriptors() {
         return;
     }

@@ -91,8 +91,8 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Sends without outrunning the pusher for longer than the kernel's buffer lasts, whatever else the machine does: waits
-/// until what was sent has left the kernel's buffer or may stay there.
+/// Sends without outrunning the pusher for longer than the kernel's buffer lasts, whatever else the machine
+/// does. Waits until the sent datagrams have left the kernel's buffer or may stay there.
 fn send_all(receiver: &Receiver, sender: &UdpSocket, payloads: impl Iterator<Item = Vec<u8>>) {
     let mut sent = 0;
     for (index, payload) in payloads.enumerate() {

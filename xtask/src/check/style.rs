@@ -58,7 +58,6 @@ const PENDING: &[(&str, usize)] = &[
     ("crates/freshwire-gst/", 39),
     ("crates/freshwire-lab/", 150),
     ("crates/freshwire-preload/", 4),
-    ("crates/freshwire-push/", 9),
     ("crates/freshwire-python/", 39),
     ("crates/freshwire-sendpath/", 1),
     ("crates/freshwire-server/src/", 173),

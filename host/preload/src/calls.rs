@@ -233,7 +233,7 @@ pub unsafe extern "C" fn readv(fd: c_int, vectors: *const iovec, count: c_int) -
         // SAFETY: as the caller promises.
         return unsafe { real::readv(fd, vectors, count) };
     };
-    // SAFETY: so many vectors, as the caller promises.
+    // SAFETY: the caller promises this number of vectors.
     let parts = unsafe { std::slice::from_raw_parts(vectors, some) };
     let null = std::ptr::null_mut();
     if parts.iter().all(|part| part.iov_len == 0) {

@@ -81,7 +81,7 @@ pub(crate) unsafe fn message(
     let vectors = if header.msg_iovlen == 0 {
         &[][..]
     } else {
-        // SAFETY: so many vectors, as the caller promises.
+        // SAFETY: the caller promises this number of vectors.
         unsafe { std::slice::from_raw_parts(header.msg_iov.cast_const(), header.msg_iovlen) }
     };
     // SAFETY: as the caller promises.

@@ -12,7 +12,7 @@ use freshwire_push::sys;
 use crate::relatives::{Relative, close, own_tables, relatives, remember};
 use crate::tables;
 
-/// What is held from before a fork until after it.
+/// Locks held from before a fork until after it.
 struct Held {
     pusher: MutexGuard<'static, Option<Pusher>>,
     sockets: RwLockWriteGuard<'static, BTreeMap<RawFd, Arc<Pushed>>>,

@@ -280,7 +280,8 @@ fn ffmpeg_receives(stream: &[u8], library: Option<&Path>) -> Result<(String, Str
     let sender = UdpSocket::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     until("ffmpeg listens", || queued(port).is_some())?;
     for chunk in stream.chunks(7 * 188) {
-        // Of 128 KiB, as accounted, a quarter may be accounted for although it is gone. Two thirds are the threshold.
+        // The limit is two thirds of 128 KiB, as accounted. A quarter of that may be accounted for although
+        // it is gone.
         until("ffmpeg reads", || queued(port).is_none_or(|bytes| bytes < 90 << 10))?;
         sender.send_to(chunk, ("127.0.0.1", port)).map_err(|error| error.to_string())?;
         if child.try_wait().map_err(|error| error.to_string())?.is_some() {

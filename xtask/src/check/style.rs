@@ -57,7 +57,6 @@ const PENDING: &[(&str, usize)] = &[
     ("crates/freshwire-cli/", 85),
     ("crates/freshwire-gst/", 39),
     ("crates/freshwire-lab/", 150),
-    ("crates/freshwire-preload/", 4),
     ("crates/freshwire-python/", 39),
     ("crates/freshwire-sendpath/", 1),
     ("crates/freshwire-server/src/", 173),

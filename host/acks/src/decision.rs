@@ -8,8 +8,9 @@ pub enum Rule {
     /// more than progress. The default.
     #[default]
     Safe,
-    /// Of acknowledgements that say nothing but progress one passes each [`Config::guard_ns`]: what CAKE's `ack-filter` leaves of a
-    /// queue that is as long. CAKE drops an acknowledgement when a newer one has come; a filter without a queue cannot wait for it.
+    /// Among acknowledgements that report nothing but progress, one passes in each [`Config::guard_ns`]: the
+    /// same rate that CAKE's `ack-filter` leaves of a queue as long as this. CAKE drops an acknowledgement
+    /// when a newer one has come; a filter without a queue cannot wait for it.
     Cake,
     /// The checkpoint of Marigi and Irestål, "Optimizing Network Performance" (2012), section 4.4.1. An
     /// acknowledgement passes when it covers everything sent before the last one passed, about one in a round trip.

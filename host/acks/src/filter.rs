@@ -526,7 +526,7 @@ const OUT: &str = "acks_out";
 const XDP_PASS: u32 = 2;
 const TC_ACT_UNSPEC: u32 = u32::MAX;
 
-/// Of `struct __sk_buff` (linux/bpf.h): its size, and where the size of packets after segmentation offload is.
+/// Size of `struct __sk_buff` (linux/bpf.h), and the place of the size of packets after segmentation offload.
 const SKB_BYTES: usize = 192;
 const GSO_SIZE: usize = 176;
 

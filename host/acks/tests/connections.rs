@@ -230,7 +230,7 @@ fn connected(namespaces: &Namespaces, is_v6: bool, receive_buffer: Option<usize>
     (near, far)
 }
 
-/// What is sent. Its length is prime, so that it is at another place in each segment.
+/// The transferred bytes. Their period is prime, so that it is at another place in each segment.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..65_521_u32).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).cycle().take(bytes).collect()
 }
@@ -342,7 +342,7 @@ fn captures_show_that_only_covered_acknowledgements_are_dropped() {
 }
 
 #[test]
-fn captures_show_that_loss_and_reordering_are_repaired_as_without_the_filter() {
+fn captures_show_the_same_repairs_as_without_the_filter() {
     for (hook, is_v6) in [(Hook::Tc, true), (Hook::Xdp, false)] {
         // New ones: the last acknowledgement of a connection may be lost, and is repeated later.
         let Some(namespaces) = captured_hosts() else { return };

@@ -1,4 +1,4 @@
-//! What has to hold of the rules, whatever comes.
+//! Properties that hold for the rules in every sequence of packets.
 #![forbid(unsafe_code)]
 
 use freshwire_acks::{Ack, Config, Connection, Rule, Segment, Verdict};
@@ -46,7 +46,7 @@ fn stream(rule: Rule, start: u32, segments: &[u32], window: u32) -> (Vec<u32>, u
 }
 
 #[test]
-fn last_acknowledgement_always_passes_and_sequence_numbers_may_wrap() {
+fn the_last_acknowledgement_passes_when_numbers_wrap() {
     bolero::check!().with_type::<(u32, Vec<u8>, u8, u8)>().for_each(|(start, segments, window, rule)| {
         let segments: Vec<u32> = segments.iter().map(|packets| u32::from(packets % 44) + 1).collect();
         if segments.is_empty() {
@@ -64,7 +64,7 @@ fn last_acknowledgement_always_passes_and_sequence_numbers_may_wrap() {
 
 /// The sender's window opens in steps that are at most a segment, and at most about a third of the window.
 #[test]
-fn safe_rule_passes_one_for_each_segment_and_three_for_each_window() {
+fn safe_rule_passes_one_a_segment_and_three_a_window() {
     for (packets, window_packets) in [(1, 10), (2, 10), (16, 200), (44, 1000), (44, 60), (30, 30)] {
         let (passed, sent) = stream(Rule::Safe, 5, &vec![packets; 200], window_packets * MSS);
         let steps = passed.iter().zip([0].iter().chain(&passed)).map(|(now, before)| now - before);

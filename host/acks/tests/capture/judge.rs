@@ -50,14 +50,14 @@ pub(crate) struct Connection {
     pub(crate) reordered: usize,
 }
 
-/// What was sent again.
+/// Counts of retransmissions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Retransmissions {
     /// Segments with bytes that had been sent before.
     pub(crate) all: usize,
-    /// Those among them with bytes that the link had not lost.
+    /// Retransmissions with bytes that the link had not lost.
     pub(crate) needless: usize,
-    /// Those among these whose acknowledgement the filter had dropped.
+    /// Needless retransmissions whose acknowledgement the filter had dropped.
     pub(crate) by_filter: usize,
 }
 
@@ -180,7 +180,7 @@ impl Connection {
         (kinds, dropped)
     }
 
-    /// What was sent again, and why.
+    /// Counts the retransmissions by cause.
     pub(crate) fn retransmissions(&self) -> Retransmissions {
         let mut found = Retransmissions::default();
         let mut sent: Vec<(u64, u64, bool)> = Vec::new();

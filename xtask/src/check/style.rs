@@ -57,7 +57,6 @@ const PENDING: &[(&str, usize)] = &[
     ("crates/freshwire-gst/", 39),
     ("crates/freshwire-lab/", 150),
     ("crates/freshwire-python/", 39),
-    ("crates/freshwire-sendpath/", 1),
     ("crates/freshwire-server/src/", 173),
     ("crates/freshwire-server/tests/", 64),
     ("crates/freshwire-sim/", 29),

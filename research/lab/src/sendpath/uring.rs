@@ -90,8 +90,9 @@ impl Sends<'_> {
     fn queue(&mut self) -> io::Result<()> {
         while let Some(connection) = self.due.pop() {
             let entry = self.entry(connection);
-            // SAFETY: the bytes and the socket outlive the ring: both are borrowed for longer than `self`, and `run` returns early only
-            // with an error, upon which the ring is closed and its requests are cancelled before the borrow ends.
+            // SAFETY: the bytes and the socket outlive the ring: both are borrowed for longer than `self`.
+            // `run` returns early only with an error. Then the ring is closed, which cancels its requests
+            // before the borrow ends.
             if unsafe { self.ring.submission().push(&entry) }.is_err() {
                 self.due.push(connection);
                 return Ok(());

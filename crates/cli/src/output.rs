@@ -11,7 +11,7 @@ use serde::Serialize;
 /// Version of the JSON lines.
 const SCHEMA: u32 = 1;
 
-/// How often progress is told.
+/// Interval between lines of progress. Chosen, not measured.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Prints a result; a closed pipe ends quietly.

@@ -36,7 +36,7 @@ pub struct Entry {
     /// Whether it was taken and is not settled.
     taken: bool,
     /// Whether it was ever taken.
-    begun: bool,
+    was_taken: bool,
     /// The connection on which it came, counted from 1.
     came_on: Option<u32>,
 }
@@ -45,7 +45,7 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// Its first packet had left.
-    Begun(Outcome),
+    Committed(Outcome),
     /// Its sending never started.
     Dropped(Reason),
 }
@@ -82,7 +82,7 @@ impl Feed {
             ending: None,
             arrival: None,
             taken: false,
-            begun: false,
+            was_taken: false,
             came_on: None,
         });
         self.waiting.push_back(seq);
@@ -102,7 +102,7 @@ impl Feed {
     /// The application replaces the payload of a queued record; false if it is too late: it was taken once.
     pub fn replace(&mut self, seq: u64, len: u32) -> bool {
         let Some(entry) = self.entries.get_mut(seq as usize) else { return false };
-        if entry.begun || entry.ending.is_some() {
+        if entry.was_taken || entry.ending.is_some() {
             return false;
         }
         let before = std::mem::replace(&mut entry.record.len, len);
@@ -152,8 +152,8 @@ impl Feed {
             return self.fault(message.seq, "it came, and was never pushed");
         };
         let Record { seq, len, layer, group, key, refs, generated, deadline, .. } = entry.record;
-        let wrong = if !entry.begun {
-            Some("it came, and was never begun")
+        let wrong = if !entry.was_taken {
+            Some("it came, and was never taken")
         } else if entry.came_on == Some(connection) {
             Some("it came twice")
         } else if message.data.len() != len as usize || !is_payload(seq, entry.version, &message.data) {
@@ -206,7 +206,7 @@ impl Source for Feed {
         self.entries.get(index as usize).filter(|entry| entry.record.len <= most)?;
         let entry = self.unqueue(index)?;
         entry.taken = true;
-        entry.begun = true;
+        entry.was_taken = true;
         let record = entry.record;
         self.taken += 1;
         Some(Taken { token: index, record })
@@ -237,7 +237,7 @@ impl Source for Feed {
             }
             return;
         }
-        entry.ending = Some((now, Ending::Begun(outcome)));
+        entry.ending = Some((now, Ending::Committed(outcome)));
         self.held -= u64::from(entry.record.len);
     }
 }

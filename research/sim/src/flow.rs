@@ -112,7 +112,7 @@ struct End {
     handle: Option<ConnectionHandle>,
     /// Connections that this end has had, and when the last one began.
     connections: u32,
-    begun: Timestamp,
+    started: Timestamp,
     connected: Vec<Timestamp>,
     slowest_handshake: Duration,
     feed: Feed,
@@ -171,26 +171,26 @@ impl Flow {
         self.ends[side as usize].handle
     }
 
-    /// A connection is begun. What the one before had taken is queued again.
+    /// Starts a connection. Records that the former one had taken are queued again.
     pub(crate) fn begin(&mut self, now: Timestamp, side: Side, handle: ConnectionHandle) {
         let end = &mut self.ends[side as usize];
         end.feed.connection_lost(now);
         end.handle = Some(handle);
         end.connections += 1;
-        end.begun = now;
+        end.started = now;
     }
 
     pub(crate) fn connected(&mut self, now: Timestamp, side: Side) {
         let end = &mut self.ends[side as usize];
         end.connected.push(now);
-        end.slowest_handshake = end.slowest_handshake.max(now.saturating_since(end.begun));
+        end.slowest_handshake = end.slowest_handshake.max(now.saturating_since(end.started));
     }
 
     pub(crate) fn closed(&mut self, now: Timestamp, side: Side, closed: Closed) {
         self.ends[side as usize].closed.push((now, closed));
     }
 
-    pub(crate) fn told_missing(&mut self, side: Side) {
+    pub(crate) fn count_missing(&mut self, side: Side) {
         self.ends[side as usize].missing += 1;
     }
 

@@ -13,13 +13,13 @@ use crate::scenario::{FlowPlan, Scenario};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// Of each flow, in the scenario's order.
+    /// Outcome of each flow, in the scenario's order.
     pub flows: Vec<FlowOutcome>,
-    /// Of each path, up and down.
+    /// Statistics of each path, up and down.
     pub paths: Vec<[DirectionStats; 2]>,
     /// Expectations that were not met.
     pub misses: Vec<String>,
-    /// Of that, what has to hold in every run, whatever the scenario says.
+    /// Violations of properties that must hold in every run, whatever the scenario says.
     pub faults: Vec<String>,
     /// Datagrams that were sent.
     pub datagrams: u64,
@@ -68,9 +68,9 @@ pub struct FlowOutcome {
 pub struct Slot {
     /// Came into being in it.
     pub offered: usize,
-    /// Of those, came on time, with all that they depend on.
+    /// Offered records that came on time, with everything that they depend on.
     pub on_time: usize,
-    /// Of those, came late.
+    /// Offered records that came late.
     pub late: usize,
     /// The longest that one took that came.
     pub slowest: Duration,
@@ -97,7 +97,9 @@ impl FlowOutcome {
             base: share(pairs().filter(|(entry, _)| entry.record.layer == 0).map(|(_, is)| is)),
             late: entries.iter().filter(|entry| is_late(entry)).count(),
             dropped: count(|ending| matches!(ending, Ending::Dropped(_))),
-            abandoned: count(|ending| matches!(ending, Ending::Begun(outcome) if outcome.reason().is_some())),
+            abandoned: count(
+                |ending| matches!(ending, Ending::Committed(outcome) if outcome.reason().is_some()),
+            ),
             goodput: Rate::from_bits_per_sec((bytes as f64 * 8.0 / seconds) as u64),
             delays: delays(entries.iter()),
             base_delays: delays(entries.iter().filter(|entry| entry.record.layer == 0)),

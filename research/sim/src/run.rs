@@ -23,7 +23,7 @@ pub fn run(scenario: &Scenario, seed: u64) -> Outcome {
     while !world.is_settled() && world.now() < end {
         world.run_for(STEP);
     }
-    // What is settled may still be on its way to the application of a far end.
+    // A settled record may still be on its way to the application of a far end.
     world.run_for(STEP);
     outcome(&world, scenario, &paths, &flows)
 }

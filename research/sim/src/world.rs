@@ -326,7 +326,7 @@ impl World {
             }
         }
         while connection.poll_missing().is_some() {
-            flow.told_missing(side);
+            flow.count_missing(side);
         }
         while flow.consumes(side)
             && let Some(message) = connection.recv(now)
@@ -367,7 +367,7 @@ impl World {
             self.flows[flow].connected(now, side);
             return self.set_policy(node, flow, handle);
         }
-        // At the far end it counts from now on: an initiator may have begun twice, and completes one.
+        // At the far end connections count from now on: an initiator may start twice and complete one.
         let Some(flow) = self.flows.iter().position(|flow| flow.node(Side::Far) == node) else { return };
         if let Some(before) = self.flows[flow].handle(Side::Far) {
             self.read(node, flow, Side::Far, before);
@@ -425,7 +425,7 @@ impl World {
         out.clear();
     }
 
-    /// Datagrams arrive. Those of one instant and node come together.
+    /// Delivers datagrams that have arrived. Datagrams of one instant and node come together.
     fn deliver(&mut self) {
         let mut batches: Vec<Vec<Packet>> = vec![Vec::new(); self.nodes.len()];
         for path in 0..self.paths.len() {
@@ -462,7 +462,7 @@ impl World {
     }
 }
 
-/// So many rounds at one instant are no work but a loop.
+/// This number of rounds at one instant is a loop, not work. Chosen, not measured.
 const RESTLESS: u32 = 100_000;
 
 /// Datagrams that are remembered.

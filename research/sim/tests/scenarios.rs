@@ -43,7 +43,7 @@ fn each_reaches_what_it_expects() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_datagrams_and_another_one_gives_others() {
+fn datagrams_depend_on_the_seed_alone() {
     for name in ["duplicate_storm", "nat_rebinding", "peer_restart", "step_down", "two_videos"] {
         let text = Scenario::text_of(name).unwrap();
         let outcome = play(text, 2);

@@ -1,5 +1,5 @@
-//! Random worlds: whatever the paths do and whatever applications do, every record that comes is the one that was sent, once
-//! and marked if it is late, and nothing reliable is lost.
+//! Random worlds. Whatever the paths and the applications do, each record that arrives is the one that was
+//! sent, once, and marked if it is late. Nothing reliable is lost.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -45,7 +45,7 @@ struct Road {
 
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 enum Step {
-    /// A record of so many hundred bytes that is of use for so many tens of milliseconds; 0 is for ever.
+    /// A record of `len` hundred bytes that is of use for `life` tens of milliseconds; 0 is for ever.
     Push {
         flow: u8,
         far: bool,
@@ -326,7 +326,7 @@ impl Run {
                     let (_, ending) = entry.ending.expect("it is settled");
                     let is_reliable = entry.record.deadline == Timestamp::MAX;
                     match ending {
-                        Ending::Begun(Outcome::Acked) => {
+                        Ending::Committed(Outcome::Acked) => {
                             assert!(entry.arrival.is_some(), "{seq} was acknowledged, and did not come");
                         }
                         Ending::Dropped(Reason::Application) => {}

@@ -59,7 +59,6 @@ const PENDING: &[(&str, usize)] = &[
     ("crates/freshwire-python/", 39),
     ("crates/freshwire-server/src/", 173),
     ("crates/freshwire-server/tests/", 64),
-    ("crates/freshwire-sim/", 29),
     ("crates/freshwire/", 446),
 ];
 

@@ -92,7 +92,7 @@ pub struct Regression {
 }
 
 impl Regression {
-    /// Of the four lengths in the order of [`TABLE_2`].
+    /// Effects of the four lengths in the order of [`TABLE_2`].
     pub fn of([short_low, short_high, long_low, long_high]: [f64; 4]) -> Self {
         Self {
             mean: (short_low + short_high + long_low + long_high) / 4.0,

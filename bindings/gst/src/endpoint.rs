@@ -131,7 +131,7 @@ pub(crate) fn listen_tcp(address: &str) -> Result<TcpListener, String> {
     set.map(|()| listener).map_err(|error| format!("cannot listen on {address}: {error}"))
 }
 
-/// Who has connected, if anybody has.
+/// The next connection, or `None` if nobody has connected.
 pub(crate) fn accept_tcp(listener: &TcpListener) -> Result<Option<TcpStream>, String> {
     match listener.accept() {
         Ok((stream, _)) => match stream.set_nonblocking(false) {

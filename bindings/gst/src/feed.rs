@@ -19,7 +19,7 @@ const MOST_WAITING_BYTES: usize = 64 << 20;
 
 /// A buffer: a picture or a frame of sound.
 pub(crate) struct Frame {
-    /// Of which pad.
+    /// Kind of the pad.
     pub(crate) kind: Kind,
     /// When it is shown or heard, in running time.
     pub(crate) pts: Option<MediaTime>,
@@ -111,16 +111,16 @@ impl Feed {
 
     /// The caps of a pad.
     pub(crate) fn set_media(&mut self, media: Media) -> Result<(), String> {
-        let (kind, has_begun) = (media.kind(), self.assembler.is_some());
+        let (kind, has_started) = (media.kind(), self.assembler.is_some());
         let Some(pad) = self.pads.iter_mut().find(|pad| pad.kind == kind) else {
             return Err("the pad was released".to_owned());
         };
         match &pad.media {
             // A new size is within the stream.
             Some(known) if *known == media => return Ok(()),
-            None if !has_begun => {}
+            None if !has_started => {}
             None => return Err("caps came too late: the other pad has waited for them for 3 s".to_owned()),
-            Some(_) if has_begun => {
+            Some(_) if has_started => {
                 return Err("the codec has changed within the stream; use an element for each".to_owned());
             }
             Some(_) => {}

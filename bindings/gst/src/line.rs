@@ -76,13 +76,13 @@ enum Server {
     },
 }
 
-/// What was sent and what was not, for whoever asks while a full ring stops the line.
+/// Counts of sent and unsent records, readable while a full ring stops the line.
 #[derive(Debug, Default)]
 pub(crate) struct LineStats {
     queued: AtomicU64,
     unsent: AtomicU64,
     receivers: AtomicU64,
-    /// Of the newest receiver, also after its end.
+    /// Monitor of the newest receiver, also after its end.
     monitor: Mutex<Option<Monitor>>,
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct Line {
     waits_for_key: bool,
     wants_key: bool,
     stats: Arc<LineStats>,
-    /// The stream has ended, and its receiver has been told.
+    /// The stream has ended, and its receiver has been notified.
     has_ended: bool,
 }
 
@@ -190,7 +190,7 @@ impl Line {
         }
     }
 
-    /// What was sent and what was not.
+    /// Counts of sent and unsent records.
     pub(crate) fn stats(&self) -> Arc<LineStats> {
         Arc::clone(&self.stats)
     }
@@ -244,7 +244,8 @@ impl Line {
         self.hang_up(CloseMode::Abort);
     }
 
-    /// What is in front of a record that does not say what it is: an ADTS header. An error if the framing cannot carry the unit.
+    /// The bytes in front of a record that does not describe itself: an ADTS header. An error if the framing
+    /// cannot carry the unit.
     fn header(&self, unit: &Unit) -> Result<Option<[u8; 7]>, String> {
         let tracks = &unit.head.tracks;
         let is_tcp = matches!(self.settings.location, Location::Tcp(_));
@@ -344,8 +345,8 @@ impl Line {
         self.welcome()
     }
 
-    /// Takes the next receiver if there is none. While there is one, others are refused over A1; over TCP they wait in the
-    /// listener's backlog, since a receiver that comes back may do so before its old connection has broken.
+    /// Takes the next receiver if there is none. Otherwise A1 refuses it, and over TCP it waits in the
+    /// listener's backlog: a receiver may come back before its old connection has broken.
     fn welcome(&mut self) -> Result<(), String> {
         let is_free = self.receiver.is_none();
         match &mut self.route {

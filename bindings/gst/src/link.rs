@@ -38,7 +38,7 @@ pub(crate) enum Arrival {
     },
     /// Part of a byte stream, cut at any place.
     Bytes(Vec<u8>),
-    /// The sender has given a record up that it had begun.
+    /// The sender has abandoned a record in progress.
     Abandoned,
     /// The stream has ended in order.
     End,

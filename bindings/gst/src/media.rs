@@ -136,6 +136,6 @@ pub(crate) fn post_listening(
         message.set("public-key", key);
     }
     let message = gst::message::Element::builder(message).src(element.upcast_ref::<gst::Element>()).build();
-    // Whoever reads the pipeline's messages can tell people; nobody has to.
+    // A reader of the pipeline's messages can inform people; nobody has to.
     let _ = element.post_message(message);
 }

@@ -12,7 +12,7 @@ use freshwire_media::video::{Coded, Format, Parser};
 use crate::media;
 use crate::names::Codec;
 
-/// So many bytes have to tell the codec.
+/// The codec must be known after this number of bytes. Chosen, not measured.
 const MOST_FIRST_BYTES: usize = 256 << 10;
 
 /// In front of a temporal unit of AV1: units of Freshwire have none.
@@ -50,7 +50,7 @@ enum Decoder {
 
 struct Audio {
     codec: Codec,
-    /// Of a byte stream.
+    /// Frames of a byte stream.
     frames: adts::Frames,
     assembler: Option<Assembler>,
     track: Option<AudioTrack>,

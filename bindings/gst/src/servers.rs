@@ -18,7 +18,7 @@ const WORKERS: usize = 2;
 /// Requests for a keyframe that wait: one says it all.
 const KEY_REQUESTS: usize = 1;
 
-/// What a server is told, by the properties of their names.
+/// Settings of a server, by the names of the element's properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerSettings {
     /// A file as `packaging/freshwire.toml`.
@@ -83,14 +83,15 @@ fn servers() -> MutexGuard<'static, Vec<Entry>> {
     SERVERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The use of a server. Dropping the last one stops it in order: viewers get what was begun, for some seconds at most.
-pub(crate) struct Seat {
+/// The use of a server. Dropping the last one stops it in order: viewers get pictures in progress, for some
+/// seconds at most.
+pub(crate) struct ServerUse {
     settings: ServerSettings,
     /// `scheme://address` of each listener.
     addresses: Vec<String>,
 }
 
-impl Seat {
+impl ServerUse {
     /// A server with these settings, started if there is none.
     pub(crate) fn take(settings: &ServerSettings) -> Result<Self, String> {
         // Held meanwhile: whoever has the same settings waits for the ports.
@@ -137,7 +138,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ServerUse {
     fn drop(&mut self) {
         let mut servers = servers();
         let Some(place) = servers.iter().position(|entry| entry.settings == self.settings) else { return };
@@ -193,7 +194,7 @@ mod tests {
         let lines = found.iter().flat_map(|source| source.lines()).map(str::trim_start);
         let words =
             lines.filter(|line| !line.starts_with("//") && !line.contains("tracing::") && has_option(line));
-        // Those of curl, in the lines that the command prints at its start.
+        // Lines with options of curl, which the command prints at its start.
         let words: Vec<&str> = words.filter(|line| !line.contains("curl")).collect();
         assert!(words.len() >= 3, "{words:?}");
         for line in words {

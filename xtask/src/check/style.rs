@@ -54,7 +54,6 @@ const PENDING: &[(&str, usize)] = &[
     ("crates/freshwire-a1/", 381),
     ("crates/freshwire-c/", 23),
     ("crates/freshwire-cli/", 85),
-    ("crates/freshwire-gst/", 39),
     ("crates/freshwire-lab/", 150),
     ("crates/freshwire-python/", 39),
     ("crates/freshwire-server/src/", 173),

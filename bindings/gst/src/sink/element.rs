@@ -235,7 +235,7 @@ impl ElementImpl for Element {
             gst::error!(
                 CAT,
                 imp = self,
-                "the stream has begun without {kind:?}; request the pad before PAUSED"
+                "the stream has started without {kind:?}; request the pad before PAUSED"
             );
             return None;
         }

@@ -13,7 +13,7 @@ use super::settings::Settings;
 use crate::feed::{Feed, Frame, Outlet};
 use crate::line::{Line, LineStats};
 use crate::media::Media;
-use crate::servers::Seat;
+use crate::servers::ServerUse;
 
 /// Why a buffer was not taken.
 pub(super) enum Refused {
@@ -26,7 +26,7 @@ pub(super) enum Refused {
 #[derive(Default)]
 pub(super) struct Session {
     open: Mutex<Option<Open>>,
-    told: Mutex<Told>,
+    properties: Mutex<Properties>,
     /// Set while nothing may block.
     flushing: Arc<AtomicBool>,
 }
@@ -35,12 +35,12 @@ pub(super) struct Session {
 struct Open {
     feed: Feed,
     keys: Option<JoinHandle<()>>,
-    seat: Option<Seat>,
+    server: Option<ServerUse>,
 }
 
-/// What properties say: apart from `open`, which a full ring may hold for long.
+/// Values of read-only properties: apart from `open`, which a full ring may hold for long.
 #[derive(Default)]
-struct Told {
+struct Properties {
     urls: Vec<String>,
     key: Option<String>,
     stats: Option<Stats>,
@@ -65,7 +65,7 @@ impl Session {
         request_key: impl Fn() + Send + 'static,
     ) -> Result<(), String> {
         self.flushing.store(false, Ordering::Relaxed);
-        let (outlet, keys, seat, told) = match &settings.location {
+        let (outlet, keys, server, properties) = match &settings.location {
             Some(location) => {
                 if kinds.len() > 1 {
                     let remedy = "use an element for pictures and another for sound";
@@ -76,37 +76,43 @@ impl Session {
                 let key = line.public_key().map(|key| key.to_string());
                 let scheme = if key.is_some() { "a1" } else { "tcp" };
                 let url = line.local_address().map(|address| format!("{scheme}://{address}"));
-                let told =
-                    Told { urls: url.into_iter().collect(), key, stats: Some(Stats::Line(line.stats())) };
-                (Outlet::Line(Box::new(line)), None, None, told)
+                let properties = Properties {
+                    urls: url.into_iter().collect(),
+                    key,
+                    stats: Some(Stats::Line(line.stats())),
+                };
+                (Outlet::Line(Box::new(line)), None, None, properties)
             }
             None => {
-                let seat = Seat::take(&settings.server())?;
+                let server = ServerUse::take(&settings.server())?;
                 let name = settings.stream();
-                let (publisher, requests) = seat.publish(name)?;
+                let (publisher, requests) = server.publish(name)?;
                 let keys = pass_on(requests, request_key)?;
-                let told =
-                    Told { urls: seat.urls(name), key: None, stats: seat.stream(name).map(Stats::Server) };
-                (Outlet::Server(publisher), Some(keys), Some(seat), told)
+                let properties = Properties {
+                    urls: server.urls(name),
+                    key: None,
+                    stats: server.stream(name).map(Stats::Server),
+                };
+                (Outlet::Server(publisher), Some(keys), Some(server), properties)
             }
         };
         let feed = Feed::new(outlet, kinds.iter().copied());
-        *lock(&self.told) = told;
-        *lock(&self.open) = Some(Open { feed, keys, seat });
+        *lock(&self.properties) = properties;
+        *lock(&self.open) = Some(Open { feed, keys, server });
         Ok(())
     }
 
-    /// Ends it. Receivers get the record in progress, viewers what was begun.
+    /// Ends it. Receivers get the record in progress, viewers the pictures in progress.
     pub(super) fn close(&self) {
-        let Some(Open { feed, keys, seat, .. }) = lock(&self.open).take() else { return };
+        let Some(Open { feed, keys, server, .. }) = lock(&self.open).take() else { return };
         // The publisher goes with it, and with that the other end of what the thread waits for.
-        *lock(&self.told) = Told::default();
+        *lock(&self.properties) = Properties::default();
         drop(feed);
         if let Some(keys) = keys {
             // It has nothing to panic with.
             let _ = keys.join();
         }
-        drop(seat);
+        drop(server);
     }
 
     pub(super) fn set_flushing(&self, flushing: bool) {
@@ -115,7 +121,7 @@ impl Session {
 
     /// One more pad. False: it comes too late.
     pub(super) fn add(&self, kind: Kind) -> bool {
-        lock(&self.open).as_mut().is_none_or(|open| open.seat.is_some() && open.feed.add(kind))
+        lock(&self.open).as_mut().is_none_or(|open| open.server.is_some() && open.feed.add(kind))
     }
 
     pub(super) fn remove(&self, kind: Kind) -> Result<(), String> {
@@ -152,18 +158,18 @@ impl Session {
 
     /// Where the stream can be viewed, or a receiver can connect to.
     pub(super) fn urls(&self) -> Vec<String> {
-        lock(&self.told).urls.clone()
+        lock(&self.properties).urls.clone()
     }
 
     /// The key that a caller over A1 has to know.
     pub(super) fn public_key(&self) -> Option<String> {
-        lock(&self.told).key.clone()
+        lock(&self.properties).key.clone()
     }
 
     /// The property of the same name.
     pub(super) fn stats(&self) -> gst::Structure {
         let builder = gst::Structure::builder("freshwiresink-stats");
-        match &lock(&self.told).stats {
+        match &lock(&self.properties).stats {
             None => builder.build(),
             Some(Stats::Line(line)) => {
                 let counts = line.counts();

@@ -67,7 +67,7 @@ impl Settings {
         self.stream_name.as_deref().unwrap_or(STREAM)
     }
 
-    /// What a server is told.
+    /// Settings for a server.
     pub(super) fn server(&self) -> ServerSettings {
         ServerSettings {
             config: self.config.clone(),

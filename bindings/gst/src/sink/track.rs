@@ -126,7 +126,7 @@ impl BaseSinkImpl for Track {
 
     fn set_caps(&self, caps: &gst::Caps) -> Result<(), gst::LoggableError> {
         let Some((_, session)) = self.place.get() else { return Ok(()) };
-        // What is live comes at its time; to wait for the pipeline's latency would only make it older.
+        // A live source delivers in time; waiting for the pipeline's latency would only make its data older.
         let waits = self.paces.load(Ordering::Relaxed) && !self.is_upstream_live();
         self.obj().set_sync(waits);
         gst::debug!(CAT, imp = self, "caps {caps}, {}", if waits { "paced" } else { "as they come" });

@@ -338,9 +338,9 @@ pub unsafe extern "C" fn fw_connection_poll_missing(
         let native = find::<ConnectionObject>(connection.id)?.native()?;
         let (kind, group, first, count, reason) = match native.poll_missing() {
             None => return Ok(fw_status::FW_NOTHING),
-            Some(Missing::Begun { id, reason }) => (FW_MISSING_BEGUN, 0, id, 1, reason),
+            Some(Missing::Committed { id, reason }) => (FW_MISSING_BEGUN, 0, id, 1, reason),
             Some(Missing::OfGroup { group, id, reason }) => (FW_MISSING_OF_GROUP, group, id, 1, reason),
-            Some(Missing::NeverBegun { first, count, reason }) => {
+            Some(Missing::NeverCommitted { first, count, reason }) => {
                 (FW_MISSING_NEVER_BEGUN, 0, first, count, reason)
             }
             Some(other) => {

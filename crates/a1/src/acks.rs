@@ -89,8 +89,8 @@ impl Acks {
         }
     }
 
-    /// The sender says by another way that `next` is the number of its next packet: what did not come of those before it
-    /// is a gap, unless it is about to come.
+    /// The sender reports by another way that `next` is the number of its next packet. Missing packets before
+    /// it are a gap, unless they are about to come.
     //= spec/a1.md A1-GRP-8
     pub(crate) fn on_reached(&mut self, now: Timestamp, next: u64) {
         let Some(last) = next.checked_sub(1).filter(|&last| last >= self.next) else { return };
@@ -211,7 +211,7 @@ pub(crate) struct Arrived {
     pub(crate) ce: bool,
 }
 
-/// At least every so many packets are acknowledged.
+/// At least one in this number of packets is acknowledged.
 const EVERY: u32 = 16;
 /// How often a gap is reported, in case that a report is lost.
 const REPORTS: u8 = 2;
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_and_never_came_is_reported_if_the_sender_says_how_far_it_is() {
+    fn packets_that_never_came_are_reported_up_to_the_senders_next() {
         let mut acks = Acks::of_group(10);
         acks.on_reached(at(0), 10);
         assert_eq!(acks.timeout(), None);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_that_were_seen_in_another_order_are_reported_in_that_of_the_numbers() {
+    fn gaps_are_reported_in_the_order_of_their_numbers() {
         let mut acks = Acks::of_group(10);
         let group = Arrived { eliciting: false, ..DATA };
         acks.on_packet(at(0), 11, group);
@@ -328,10 +328,10 @@ mod tests {
             let mut acks = Acks::of_group(0);
             let (mut now, mut next) = (at(0), 0);
             let (mut came, mut reported) = (BTreeSet::new(), BTreeSet::new());
-            for &(is_told, ahead) in steps {
+            for &(is_report, ahead) in steps {
                 now += Duration::from_millis(5);
                 next += u64::from(ahead % 4);
-                if is_told {
+                if is_report {
                     acks.on_reached(now, next);
                 } else {
                     acks.on_packet(now, next, Arrived { eliciting: false, ..DATA });
@@ -347,7 +347,7 @@ mod tests {
         });
     }
 
-    /// What is reported until nothing is left, as it comes out on the other side.
+    /// Collects reports until nothing is left, as they come out on the other side.
     fn collect(acks: &mut Acks, now: Timestamp, reported: &mut BTreeSet<u64>) {
         while acks.is_due(now)
             && let (_, Some(missing)) = report(acks, now)

@@ -191,7 +191,7 @@ impl Contents {
         self.uncommon.get_or_insert_default()
     }
 
-    /// Whether its loss should show soon. Nobody waits for messages that were never begun.
+    /// Whether its loss should show soon. Nobody waits for messages that were never started.
     fn has_news(&self) -> bool {
         let is_news = |uncommon: &UncommonFrames| {
             let UncommonFrames { gone, control, whole, repairs, dropped: _ } = uncommon;
@@ -236,7 +236,7 @@ pub struct Connection {
     /// By what the peer ends the connection when it has forgotten it.
     reset: Option<ResetToken>,
     credit_to_send: bool,
-    /// Messages that parity made whole: the sender is to be told.
+    /// Messages that parity made whole, to be reported to the sender.
     whole_pending: Vec<u64>,
     /// Bytes in flight of packets that left although the window was full.
     over_window_bytes: u64,
@@ -325,7 +325,7 @@ impl Connection {
         message.or_else(|| self.groups.pop(now, round_trip, peer_us))
     }
 
-    /// Whether the peer is to be told of a window that has grown.
+    /// Whether a grown window is to be announced to the peer.
     pub(crate) fn has_credit_to_say(&self) -> bool {
         self.credit_to_send
     }
@@ -394,13 +394,14 @@ impl Connection {
         self.outbox.is_settled()
     }
 
-    /// Whether nothing is left to send, now or later, of what the source has: all that was begun is settled, the peer knows what of it will
-    /// not come, and the policy names nothing more. It is so right after [`Connection::poll_transmit`] gave nothing.
+    /// Whether nothing of the source is left to send, now or later. Every message in progress is settled, the
+    /// peer knows which messages will not come, and the policy names nothing more. The answer holds right
+    /// after [`Connection::poll_transmit`] gave nothing.
     //= spec/a1.md A1-MSG-3
     pub fn is_idle(&self) -> bool {
         let waits = self.is_window_shut || self.blocked_until.or(self.outbox.ask_again_at()).is_some();
-        let is_told = self.gone_in_flight == 0 && !self.outbox.has_gone();
-        self.outbox.is_settled() && is_told && !waits && !self.outbox.is_window_full()
+        let is_reported = self.gone_in_flight == 0 && !self.outbox.has_gone();
+        self.outbox.is_settled() && is_reported && !waits && !self.outbox.is_window_full()
     }
 
     /// Where the peer is.
@@ -534,7 +535,8 @@ impl Connection {
     fn settle_outcomes(&mut self, now: Timestamp) {
         let rtt = self.recovery.rtt();
         let shows_queue = rtt.standing_queue() >= QUEUE_SHOWS.max(rtt.min() / 16);
-        // An ACK names the newest first, and messages are settled fastest in the order in which they were begun.
+        // An ACK names the newest first, and messages are settled fastest in the order in which they were
+        // started.
         for (number, contents) in self.outcomes.acked.drain(..).rev() {
             self.keys.on_acknowledged(number);
             self.over_window_bytes -= u64::from(contents.over_window_bytes);

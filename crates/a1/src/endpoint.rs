@@ -69,7 +69,7 @@ pub struct Endpoint {
     cookies: CookieJar,
     table: Table,
     half_open: Places,
-    /// Those that were refused, to be told again.
+    /// Refused connections, whose refusal is sent again.
     refused: Places,
     /// Connections that others began, by [`table::Initiation::digest`]. An initiator that begins anew, with another cookie,
     /// has two of them for a while: which one it completes is up to it.
@@ -142,8 +142,8 @@ impl Endpoint {
         Ok(handle)
     }
 
-    /// Takes the datagrams that one system call brought. Those with retransmitted blocks, or with nothing but
-    /// acknowledgements and the like, go first: they may open the window for what is to be sent (Mapp 1997).
+    /// Takes the datagrams that one system call brought. Datagrams with retransmitted blocks, or with nothing
+    /// but acknowledgements and the like, go first: they may open the window for waiting data (Mapp 1997).
     //= spec/a1.md A1-PKT-5
     pub fn handle_batch<'a>(&mut self, now: Timestamp, datagrams: impl IntoIterator<Item = Datagram<'a>>) {
         let mut others = Vec::new();
@@ -459,7 +459,7 @@ impl Endpoint {
 
     /// Forgets a half-open connection.
     fn expire(&mut self, handle: ConnectionHandle) {
-        // Of one that was refused the application knows.
+        // The application knows of a connection that it refused.
         if self.table.get(handle).is_some_and(|entry| matches!(entry.state, State::Refused(_))) {
             self.remove(handle);
         } else {

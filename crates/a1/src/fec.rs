@@ -23,15 +23,16 @@ pub(crate) fn is_worth_it(loss: f64) -> bool {
     loss >= WORTH_PARITY
 }
 
-/// How many parity shards `shards` shards need so that on a path with this share of loss, in runs of this mean length, a message
-/// is seldom broken: the mean of what is lost of all of them, and two standard deviations more.
+/// The number of parity shards for `shards` shards, so that a message is seldom broken on a path with this
+/// share of loss in runs of this mean length. It is the mean number of losses among all of them, and two
+/// standard deviations more.
 pub(crate) fn parity_for(shards: usize, loss: f64, run: f64) -> usize {
     if !is_worth_it(loss) {
         return 0;
     }
     let loss = loss.min(0.5);
     let mean = shards as f64 * loss / (1.0 - loss);
-    // Of runs that begin anywhere and are as long as they happen to be.
+    // The runs start anywhere and have a random length.
     let spread = (shards as f64 * loss * (2.0 * run - 1.0)).sqrt();
     ((mean + 2.0 * spread).ceil() as usize).clamp(1, shards.max(1))
 }

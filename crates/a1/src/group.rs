@@ -46,7 +46,7 @@ pub struct Group {
     ask_again_at: Option<Timestamp>,
     /// Empty packets that follow the last data, so that a lost tail shows as a gap, and when the next is due.
     tail: (u8, Timestamp),
-    /// When members are told on their connections how far it is.
+    /// Time of the next report of its progress on the members' connections.
     tell_at: Timestamp,
     records: Vec<Record>,
     gone: Vec<(u64, Reason)>,
@@ -209,8 +209,8 @@ impl Group {
         member.tell_group_at(self.id, self.number);
     }
 
-    /// A member misses packets: what of them is still worth it goes over its connection, and of the rest it is told that it
-    /// will not come.
+    /// A member misses packets. Parts that are still worth it go over its connection; the others are reported
+    /// as not to come.
     //= spec/a1.md A1-GRP-3, A1-GRP-9
     pub fn repair(
         &mut self,
@@ -365,7 +365,7 @@ const CATCH_UP: Duration = Duration::from_millis(5);
 /// Empty packets after the last data.
 const TAIL_PACKETS: u8 = 3;
 const TAIL: Duration = Duration::from_millis(10);
-/// How often members are told how far it is, while it sends.
+/// Interval of progress reports to members, while the group sends. Chosen, not measured.
 const TELL: Duration = Duration::from_millis(200);
 /// Packets of which it is known what they held.
 const LOG: usize = 8192;

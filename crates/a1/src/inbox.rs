@@ -44,7 +44,7 @@ pub struct Message {
 #[non_exhaustive]
 pub enum Missing {
     /// A message whose sending had started, by its number among those.
-    Begun {
+    Committed {
         /// The number ([`Message::id`]).
         id: u64,
         /// Why.
@@ -61,7 +61,7 @@ pub enum Missing {
         reason: Reason,
     },
     /// Messages whose sending never started, by the application's numbers.
-    NeverBegun {
+    NeverCommitted {
         /// The first number ([`Message::seq`]).
         first: u64,
         /// How many.
@@ -95,13 +95,13 @@ pub(crate) struct Inbox {
     held: BTreeMap<u64, (Head, Vec<u8>)>,
     next_in_order: Option<u64>,
     missing: VecDeque<Missing>,
-    /// Numbers of the application's of which it was told that they were never begun.
-    never_begun: RangeSet,
+    /// The application's numbers of messages that were reported as dropped before their start.
+    never_committed: RangeSet,
     /// What the application has consumed, and what is gone.
     consumed: Credit,
     /// How much may be outstanding beyond that.
     window: Window,
-    /// What the peer may have begun; it never falls.
+    /// Credit that the peer may use; it never falls.
     granted: Credit,
     announced: Credit,
     bytes_seen: u64,
@@ -136,7 +136,7 @@ struct Assembly {
 }
 
 impl Inbox {
-    /// With `in_order`, a message is handed out when all that were begun before it are complete or gone.
+    /// With `in_order`, a message is handed out when all messages started before it are complete or gone.
     pub(crate) fn new(qos: &Qos, in_order: bool, pool: Pool) -> Self {
         let window = Window::new(qos);
         let granted = window.size();
@@ -147,7 +147,7 @@ impl Inbox {
             held: BTreeMap::new(),
             next_in_order: in_order.then_some(0),
             missing: VecDeque::new(),
-            never_begun: RangeSet::default(),
+            never_committed: RangeSet::default(),
             consumed: Credit { messages: 0, bytes: 0 },
             window,
             granted,
@@ -296,7 +296,7 @@ impl Inbox {
         self.on_reach(id, len)
     }
 
-    /// A message has so many bytes at least.
+    /// A message has at least `reach` bytes.
     fn on_reach(&mut self, id: u64, reach: u32) -> Result<(), Rejected> {
         let assembly = assembly(&mut self.assemblies, &mut self.kept_bytes, id);
         let more = reach.saturating_sub(assembly.counted);
@@ -332,7 +332,7 @@ impl Inbox {
         whole.map(|(head, data)| self.complete(id, head, data)).is_some()
     }
 
-    /// A begun message will never be complete.
+    /// A message in progress will never be complete.
     pub(crate) fn on_gone(&mut self, id: u64, len: u32, reason: Reason) -> Result<(), Rejected> {
         if id >= self.granted.messages {
             return Err(Rejected::Window);
@@ -346,23 +346,23 @@ impl Inbox {
         }
         self.count_bytes((len - part.counted).into())?;
         self.consumed(u64::from(len));
-        self.tell_missing(Missing::Begun { id, reason });
+        self.tell_missing(Missing::Committed { id, reason });
         self.release_in_order();
         Ok(())
     }
 
-    /// Messages that were never begun.
+    /// Messages that were dropped before their start.
     pub(crate) fn on_dropped(&mut self, first: u64, count: u64, reason: Reason) {
         // It comes again if its packet was only thought to be lost.
-        if self.never_begun.insert(first..first.saturating_add(count)) == 0 {
+        if self.never_committed.insert(first..first.saturating_add(count)) == 0 {
             return;
         }
-        while self.never_begun.len() > MAX_HOLES
-            && let Some(oldest) = self.never_begun.first()
+        while self.never_committed.len() > MAX_HOLES
+            && let Some(oldest) = self.never_committed.first()
         {
-            self.never_begun.remove(&oldest);
+            self.never_committed.remove(&oldest);
         }
-        self.tell_missing(Missing::NeverBegun { first, count, reason });
+        self.tell_missing(Missing::NeverCommitted { first, count, reason });
     }
 
     /// The next whole message. The window opens by it. `peer_us` is the sender's time now, as far as is known.
@@ -394,7 +394,7 @@ impl Inbox {
     /// Ranges of numbers of messages that are complete or gone.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
-        self.done.len() + self.never_begun.len()
+        self.done.len() + self.never_committed.len()
     }
 
     /// What else will not come.
@@ -587,16 +587,17 @@ impl Assembly {
     }
 }
 
-/// The window is announced when it has grown by one of so many parts of it.
+/// The window is announced when it has grown by this part of it.
 const CREDIT_PARTS: u64 = 8;
 /// What a message takes besides its bytes, about, a few pieces included.
 pub(crate) const COST: u64 = 256;
 /// What each piece of a message takes, about.
 const PIECE_COST: u64 = 32;
-/// Pieces of a message at most, with gaps between them, and one more for each so many bytes of it.
+/// Pieces of a message at most, with gaps between them, plus one for each number of bytes below.
 const PIECES: usize = 64;
 const PIECE: usize = 64;
-/// Gaps between numbers that are remembered, of messages that nobody grants and of those that were never begun.
+/// Remembered gaps between numbers, of messages that nobody grants and of messages dropped before their
+/// start. Chosen, not measured.
 const MAX_HOLES: usize = 256;
 /// Reports of missing messages that wait for the application; older ones are forgotten.
 const MAX_MISSING: usize = 1024;

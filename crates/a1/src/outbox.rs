@@ -16,19 +16,19 @@ use crate::wire::{BlockHead, Message, Next, OpenRun, PARITY_HEAD, Qos};
 
 pub(crate) use piece::{Behind, Part, Piece, Shape, WORTH_A_BLOCK};
 
-/// Messages that were begun and are not settled, and what of them is to be sent.
+/// Messages in progress that are not settled, and their parts that are to be sent.
 pub(crate) struct Outbox {
     choice: Box<dyn Choice>,
-    begun: Sequence<Begun>,
+    in_progress: Sequence<Transfer>,
     next_id: u64,
     /// The message of which a part was never sent.
     open: Option<u64>,
     /// Messages with lost blocks, the most important first.
     repairs: BTreeSet<(u8, u64)>,
-    /// Those that are urgent come first.
+    /// Urgent ones come first.
     duplicates: VecDeque<Duplicate>,
     credit: Credit,
-    bytes_begun: u64,
+    bytes_started: u64,
     window_full: bool,
     ask_again_at: Option<Timestamp>,
     settled: Vec<(u64, Outcome)>,
@@ -39,7 +39,7 @@ pub(crate) struct Outbox {
     /// Parity to send: the message, the shard's place, how many there are, the shard.
     parity: VecDeque<Shard>,
     gone: VecDeque<Abandoned>,
-    /// What was not told yet, and what was told and lost.
+    /// Reports not yet sent, and reports that were lost.
     dropped: VecDeque<Dropped>,
     dropped_again: VecDeque<Dropped>,
     records: Vec<Record>,
@@ -58,7 +58,7 @@ pub(crate) struct Credit {
 #[error("peer acknowledged a message that has not been fully sent")]
 pub(crate) struct NotSent;
 
-/// A begun message that is given up.
+/// A message in progress that is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Abandoned {
     pub(crate) id: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Abandoned {
     pub(crate) reason: Reason,
 }
 
-/// Messages that were dropped before they were begun, by the application's numbers.
+/// Messages that were dropped before their start, by the application's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dropped {
     pub(crate) first: u64,
@@ -77,7 +77,8 @@ pub(crate) struct Dropped {
 /// Which messages may get parity, and of which size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Fec {
-    /// Messages of layers below this get it before anything else is begun, the others when nothing else is to be sent.
+    /// Messages of layers below this get it before the next message starts, the others when nothing else is
+    /// to be sent.
     pub(crate) layers: u8,
     /// Bytes of a shard; even.
     pub(crate) shard: u32,
@@ -89,7 +90,7 @@ pub(crate) struct Fec {
 #[derive(Debug)]
 struct Duplicate {
     part: Part,
-    /// It goes before anything else is begun.
+    /// It goes before the next message starts.
     is_urgent: bool,
 }
 
@@ -103,7 +104,7 @@ pub(crate) struct Shard {
     pub(crate) bytes: Vec<u8>,
 }
 
-struct Begun {
+struct Transfer {
     token: u64,
     record: Record,
     /// Up to where it was sent for the first time.
@@ -114,7 +115,7 @@ struct Begun {
     shard: Option<u32>,
 }
 
-impl Begun {
+impl Transfer {
     /// Its length, where an empty message counts as one byte: something has to be acknowledged.
     fn extent(&self) -> u64 {
         u64::from(self.record.len).max(1)
@@ -125,7 +126,7 @@ impl Begun {
     }
 }
 
-/// What is worth sending now.
+/// The block that is worth sending now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chosen {
     /// A block of this message that was never sent.
@@ -157,13 +158,13 @@ impl Outbox {
     pub(crate) fn new(choice: Box<dyn Choice>, credit: Credit) -> Self {
         Self {
             choice,
-            begun: Sequence::default(),
+            in_progress: Sequence::default(),
             next_id: 0,
             open: None,
             repairs: BTreeSet::new(),
             duplicates: VecDeque::new(),
             credit,
-            bytes_begun: 0,
+            bytes_started: 0,
             window_full: false,
             ask_again_at: None,
             settled: Vec::new(),
@@ -183,14 +184,14 @@ impl Outbox {
         self.choice = choice;
     }
 
-    /// Whether a begun message has blocks to send, first time or again.
-    pub(crate) fn has_begun_work(&self) -> bool {
+    /// Whether a message in progress has blocks to send, first time or again.
+    pub(crate) fn has_work_in_progress(&self) -> bool {
         self.open.is_some() || !self.repairs.is_empty()
     }
 
-    /// Whether every message that was begun is settled.
+    /// Whether every message in progress is settled.
     pub(crate) fn is_settled(&self) -> bool {
-        self.begun.is_empty()
+        self.in_progress.is_empty()
     }
 
     /// When the policy that holds back is to be asked again.
@@ -231,7 +232,7 @@ impl Outbox {
         self.gone.pop_front()
     }
 
-    /// The next announcement of messages that were never begun.
+    /// The next announcement of messages that were dropped before their start.
     pub(crate) fn next_dropped(&mut self) -> Option<Dropped> {
         self.dropped_again.pop_front().or_else(|| self.dropped.pop_front())
     }
@@ -241,7 +242,7 @@ impl Outbox {
         self.gone.push_front(gone);
     }
 
-    /// An announcement of messages that were never begun was lost. Where too many wait it is forgotten, as the oldest.
+    /// An announcement of dropped messages was lost. Where too many wait it is forgotten, as the oldest.
     pub(crate) fn announce_dropped_again(&mut self, dropped: Dropped) {
         if self.dropped_again.len() + self.dropped.len() < MAX_DROPPED {
             self.dropped_again.push_back(dropped);
@@ -258,9 +259,9 @@ impl Outbox {
         self.has_gone() || !(self.dropped.is_empty() && self.dropped_again.is_empty())
     }
 
-    /// The block that is worth most now. What was lost goes first, the most important of it before the rest, as long as the
-    /// policy wants it finished; then the message that is open; then the one that the policy picks from `source`, if it `fits`, which
-    /// gets its number and its record: else it stays there.
+    /// The block that is worth most now. Lost blocks go first, the most important of them before the rest, as
+    /// long as the policy wants their message finished. Then comes the open message. Then the one that the
+    /// policy picks from `source`, if it `fits`: it gets its number and its record. Otherwise it stays there.
     //= spec/a1.md A1-MSG-2
     pub(crate) fn choose(
         &mut self,
@@ -289,7 +290,7 @@ impl Outbox {
             }
         }
         while let Some(shard) = self.parity.front()
-            && !(self.begun.get(shard.id).is_some() && shard.record.deadline > now)
+            && !(self.in_progress.get(shard.id).is_some() && shard.record.deadline > now)
         {
             self.parity.pop_front();
         }
@@ -309,16 +310,16 @@ impl Outbox {
     fn forget_duplicates(&mut self, now: Timestamp) {
         while let Some(Duplicate { part, .. }) = self.duplicates.front()
             && self
-                .begun
+                .in_progress
                 .get(part.id)
-                .is_none_or(|begun| begun.record.deadline <= now || begun.acked.covers(&part.range))
+                .is_none_or(|transfer| transfer.record.deadline <= now || transfer.acked.covers(&part.range))
         {
             self.duplicates.pop_front();
         }
     }
 
-    /// Nothing can be begun, perhaps for long: drops what is of no use whatever comes. What the policy would drop because of
-    /// what it thinks of the path waits, since that is about to change.
+    /// No message can start, perhaps for long: drops messages without use on any path. Messages that the
+    /// policy would drop for its estimate of the path wait, since that is about to change.
     pub(crate) fn drop_stale(&mut self, now: Timestamp, source: &mut dyn Source, link: &LinkView) {
         for _ in 0..PICKS {
             let Some(Decision::Drop(place, reason)) = self.ask(now, source, link) else { return };
@@ -348,21 +349,21 @@ impl Outbox {
             Chosen::Duplicate => self.duplicates.front()?.part.id,
             Chosen::Parity | Chosen::GroupRepair => return None,
         };
-        let begun = self.begun.get_mut(id)?;
-        let extent = begun.extent();
+        let transfer = self.in_progress.get_mut(id)?;
+        let extent = transfer.extent();
         let to_send = match chosen {
-            Chosen::Again(_) => begun.lost.first()?,
+            Chosen::Again(_) => transfer.lost.first()?,
             Chosen::Duplicate => self.duplicates.front()?.part.range.clone(),
-            _ => begun.sent_to..extent,
+            _ => transfer.sent_to..extent,
         };
         let from = to_send.start;
-        let message = describe(&begun.record);
+        let message = describe(&transfer.record);
         let start = (from == 0).then_some(message);
         let head = BlockHead { id, offset: from as u32, start, end: false };
-        let shard = begun.shard.map_or(u64::MAX, |shard| u64::from(shard) - from % u64::from(shard));
+        let shard = transfer.shard.map_or(u64::MAX, |shard| u64::from(shard) - from % u64::from(shard));
         let is_whole = to_send == (0..extent) && u64::from(message.len) <= shard;
         let is_first =
-            matches!(chosen, Chosen::First(_)) && begun.shard.is_none_or(|shard| message.len <= shard);
+            matches!(chosen, Chosen::First(_)) && transfer.shard.is_none_or(|shard| message.len <= shard);
         let shape = shape(behind, &head, &message, (is_first, is_whole), room, now_us);
         let head_len = match &shape {
             Shape::Run(_) => Some(OpenRun::head_len(id, &message)),
@@ -387,9 +388,9 @@ impl Outbox {
         let range = from..to_send.end.min(from.saturating_add(most));
         match chosen {
             Chosen::Again(_) => {
-                begun.lost.remove(&range);
-                if begun.lost.is_empty() {
-                    self.repairs.remove(&(begun.record.layer, id));
+                transfer.lost.remove(&range);
+                if transfer.lost.is_empty() {
+                    self.repairs.remove(&(transfer.record.layer, id));
                 }
             }
             Chosen::Duplicate => {
@@ -399,19 +400,19 @@ impl Outbox {
                     self.duplicates.pop_front();
                 }
             }
-            _ => begun.sent_to = range.end,
+            _ => transfer.sent_to = range.end,
         }
-        if begun.sent_to == extent && self.open == Some(id) {
+        if transfer.sent_to == extent && self.open == Some(id) {
             self.open = None;
         }
-        let bytes = range.end.min(u64::from(begun.record.len)).saturating_sub(range.start);
+        let bytes = range.end.min(u64::from(transfer.record.len)).saturating_sub(range.start);
         let head = BlockHead { end: range.end == extent, ..head };
         let part = Part { id, range };
-        Some(Piece { head, shape, part, token: begun.token, bytes: bytes as u32 })
+        Some(Piece { head, shape, part, token: transfer.token, bytes: bytes as u32 })
     }
 
-    /// Which messages get parity from now on, and whether the rate of the path is more than what the first round of a
-    /// connection shows. As long as it is not, no prediction gives up a key that is begun.
+    /// Which messages get parity from now on, and whether the rate of the path is more than the first round
+    /// of a connection shows. As long as it is not, no prediction gives up a key in progress.
     pub(crate) fn set_path(&mut self, fec: Option<Fec>, is_rate_settled: bool, rate: Option<Rate>) {
         self.first_rate = rate;
         self.fec = fec;
@@ -421,41 +422,46 @@ impl Outbox {
     /// Makes parity for a message of which the last block has just been sent, if a repair of it would come too late.
     //= spec/a1.md A1-FEC-2
     pub(crate) fn protect(&mut self, now: Timestamp, id: u64, source: &dyn Source, link: &LinkView) {
-        let Some(begun) = self.begun.get(id).filter(|begun| begun.sent_to == begun.extent()) else { return };
-        let (Some(fec), Some(shard)) = (self.fec, begun.shard.map(|shard| shard as usize)) else { return };
-        if leaves_time(now, link.rtt, begun.record.deadline) {
+        let Some(transfer) =
+            self.in_progress.get(id).filter(|transfer| transfer.sent_to == transfer.extent())
+        else {
+            return;
+        };
+        let (Some(fec), Some(shard)) = (self.fec, transfer.shard.map(|shard| shard as usize)) else { return };
+        if leaves_time(now, link.rtt, transfer.record.deadline) {
             return;
         }
-        let wanted = fec::parity_for((begun.record.len as usize).div_ceil(shard), link.loss, fec.run);
+        let wanted = fec::parity_for((transfer.record.len as usize).div_ceil(shard), link.loss, fec.run);
         let in_time = |count: &usize| {
             let arrival = link.arrival(now, (count * (shard + PARITY_HEAD)) as u64);
-            arrival.is_none_or(|arrival| arrival <= begun.record.deadline)
+            arrival.is_none_or(|arrival| arrival <= transfer.record.deadline)
         };
         let Some(count) = (1..=wanted).rev().find(in_time) else { return };
         let mut payload = Vec::new();
-        read_all(source, begun.token, 0, begun.record.len as usize, &mut payload);
+        read_all(source, transfer.token, 0, transfer.record.len as usize, &mut payload);
         let shards = fec::protect(&payload, shard, count);
         let count = shards.len() as u16;
         self.parity.extend(shards.into_iter().zip(0..).map(|(bytes, index)| Shard {
             id,
             index,
             count,
-            record: begun.record,
+            record: transfer.record,
             bytes,
         }));
     }
 
-    /// Lets a block that has just been sent again go once more, if a repair of it would come too late: behind the other blocks of
-    /// its message if that depends on no other; else when there is nothing else to send, if what is lost without it costs more.
+    /// Lets a block that has just been sent again go once more, if a repair of it would come too late. If its
+    /// message depends on no other, the copy goes behind the other blocks of the message. Otherwise it goes
+    /// when there is nothing else to send, if losing it would cost more.
     //= spec/a1.md A1-FEC-4
     pub(crate) fn protect_repair(&mut self, now: Timestamp, part: &Part, link: &LinkView) {
-        let (Some(fec), Some(begun)) = (self.fec, self.begun.get(part.id)) else { return };
-        if leaves_time(now, link.rtt, begun.record.deadline) {
+        let (Some(fec), Some(transfer)) = (self.fec, self.in_progress.get(part.id)) else { return };
+        if leaves_time(now, link.rtt, transfer.record.deadline) {
             return;
         }
-        let blocks = f64::from(begun.record.len) / f64::from(fec.shard.max(1));
+        let blocks = f64::from(transfer.record.len) / f64::from(fec.shard.max(1));
         let part = part.clone();
-        if begun.record.is_key() || begun.record.layer < fec.layers {
+        if transfer.record.is_key() || transfer.record.layer < fec.layers {
             self.duplicates.push_front(Duplicate { part, is_urgent: true });
         } else if blocks * link.loss >= 1.0 {
             self.duplicates.push_back(Duplicate { part, is_urgent: false });
@@ -474,22 +480,22 @@ impl Outbox {
 
     /// A part arrived.
     pub(crate) fn on_acked(&mut self, part: &Part) {
-        let Some(begun) = self.begun.get_mut(part.id) else { return };
-        let extent = begun.extent();
+        let Some(transfer) = self.in_progress.get_mut(part.id) else { return };
+        let extent = transfer.extent();
         // Most messages are in one packet.
         let is_all = part.range == (0..extent);
         if !is_all {
-            begun.acked.insert(part.range.clone());
+            transfer.acked.insert(part.range.clone());
         }
-        if !begun.lost.is_empty() {
-            begun.lost.remove(&part.range);
-            if begun.lost.is_empty() {
-                self.repairs.remove(&(begun.record.layer, part.id));
+        if !transfer.lost.is_empty() {
+            transfer.lost.remove(&part.range);
+            if transfer.lost.is_empty() {
+                self.repairs.remove(&(transfer.record.layer, part.id));
             }
         }
-        if is_all || begun.acked.covers(&(0..extent)) {
-            self.settled.push((begun.token, Outcome::Acked));
-            self.begun.remove(part.id);
+        if is_all || transfer.acked.covers(&(0..extent)) {
+            self.settled.push((transfer.token, Outcome::Acked));
+            self.in_progress.remove(part.id);
         }
     }
 
@@ -500,28 +506,28 @@ impl Outbox {
         if id >= self.next_id || self.open == Some(id) {
             return Err(NotSent);
         }
-        if let Some(begun) = self.begun.remove(id) {
-            self.repairs.remove(&(begun.record.layer, id));
-            self.settled.push((begun.token, Outcome::Acked));
+        if let Some(transfer) = self.in_progress.remove(id) {
+            self.repairs.remove(&(transfer.record.layer, id));
+            self.settled.push((transfer.token, Outcome::Acked));
         }
         Ok(())
     }
 
     /// A part did not arrive, as far as is known.
     pub(crate) fn on_lost(&mut self, part: &Part) {
-        let Some(begun) = self.begun.get_mut(part.id) else { return };
-        begun.lost.insert(part.range.clone());
-        for known in begun.acked.iter() {
-            begun.lost.remove(&known);
+        let Some(transfer) = self.in_progress.get_mut(part.id) else { return };
+        transfer.lost.insert(part.range.clone());
+        for known in transfer.acked.iter() {
+            transfer.lost.remove(&known);
         }
-        if !begun.lost.is_empty() {
-            self.repairs.insert((begun.record.layer, part.id));
+        if !transfer.lost.is_empty() {
+            self.repairs.insert((transfer.record.layer, part.id));
         }
     }
 
     /// Gives up everything: the connection has ended.
     pub(crate) fn end(&mut self, reason: Reason) {
-        while let Some(id) = self.begun.first() {
+        while let Some(id) = self.in_progress.first() {
             self.abandon(id, reason);
         }
         self.gone.clear();
@@ -530,10 +536,10 @@ impl Outbox {
     }
 
     fn reason_to_abandon(&mut self, now: Timestamp, id: u64, link: &LinkView) -> Option<Reason> {
-        let begun = self.begun.get(id)?;
-        let rate = link.rate.filter(|_| self.is_rate_settled || !begun.record.is_key());
+        let transfer = self.in_progress.get(id)?;
+        let rate = link.rate.filter(|_| self.is_rate_settled || !transfer.record.is_key());
         let link = &LinkView { rate, ..*link };
-        match self.choice.progress(now, &begun.record, begun.remaining(), link) {
+        match self.choice.progress(now, &transfer.record, transfer.remaining(), link) {
             Progress::Continue => None,
             Progress::Abandon(reason) => Some(reason),
         }
@@ -545,11 +551,11 @@ impl Outbox {
         if self.open == Some(id) {
             self.open = None;
         }
-        let Some(begun) = self.begun.remove(id) else { return };
-        self.repairs.remove(&(begun.record.layer, id));
-        self.choice.outcome(&begun.record, Outcome::Dropped(reason));
-        self.settled.push((begun.token, Outcome::Dropped(reason)));
-        self.gone.push_back(Abandoned { id, len: begun.record.len, reason });
+        let Some(transfer) = self.in_progress.remove(id) else { return };
+        self.repairs.remove(&(transfer.record.layer, id));
+        self.choice.outcome(&transfer.record, Outcome::Dropped(reason));
+        self.settled.push((transfer.token, Outcome::Dropped(reason)));
+        self.gone.push_back(Abandoned { id, len: transfer.record.len, reason });
     }
 
     /// Asks the policy until it names a record that is still there.
@@ -577,7 +583,7 @@ impl Outbox {
                         self.discard(now, source, place, Reason::Invalid)?;
                         continue;
                     }
-                    let credit = self.credit.bytes.saturating_sub(self.bytes_begun);
+                    let credit = self.credit.bytes.saturating_sub(self.bytes_started);
                     if self.credit() == 0 || u64::from(record.len) > credit {
                         self.window_full = true;
                         return None;
@@ -595,8 +601,8 @@ impl Outbox {
         None
     }
 
-    /// In the first round of a connection a message that depends on another waits if it would be in the way of a repair of a key that
-    /// is under way, so that the repair would come too late.
+    /// In the first round of a connection, whether a message that depends on another waits. It does if it
+    /// would delay the repair of a key in flight until that is too late.
     //= spec/a1.md A1-MSG-2
     fn holds_back(&self, now: Timestamp, record: &Record, link: &LinkView) -> bool {
         if self.is_rate_settled || record.is_key() {
@@ -608,7 +614,9 @@ impl Outbox {
             Some(arrival) => arrival > deadline,
             None => deadline != Timestamp::MAX && link.in_flight + len > AT_ONCE,
         };
-        self.begun.values().any(|begun| begun.record.is_key() && is_late(begun.record.deadline))
+        self.in_progress
+            .values()
+            .any(|transfer| transfer.record.is_key() && is_late(transfer.record.deadline))
     }
 
     /// What the policy wants of the records that the source has; `None` if there are none.
@@ -639,12 +647,12 @@ impl Outbox {
     fn begin(&mut self, token: u64, record: Record) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        self.bytes_begun += u64::from(record.len);
+        self.bytes_started += u64::from(record.len);
         self.choice.outcome(&record, Outcome::Sent);
         let shard = self.fec.filter(|_| record.len > 0).map(|fec| fec.shard);
         let (lost, acked) = (RangeSet::default(), RangeSet::default());
-        let begun = Begun { token, record, sent_to: 0, lost, acked, shard };
-        self.begun.insert(id, begun);
+        let transfer = Transfer { token, record, sent_to: 0, lost, acked, shard };
+        self.in_progress.insert(id, transfer);
         self.open = Some(id);
         id
     }
@@ -708,9 +716,9 @@ const UNREPAIRED: Reason = Reason::Abandoned;
 const PICKS: usize = 4096;
 /// The pause after which a policy that waits for a time in the past is asked again.
 const PAST_WAIT: Duration = Duration::from_millis(1);
-/// Announcements of messages that were never begun that wait at most; older ones are forgotten.
+/// Announcements of dropped messages that wait at most; older ones are forgotten. Chosen, not measured.
 const MAX_DROPPED: usize = 256;
-/// So many bytes, the first window of a connection, are in the way of no repair as far as is known.
+/// This number of bytes, the first window of a connection (RFC 6928), delays no repair as far as is known.
 const AT_ONCE: u64 = 14_720;
 
 #[cfg(test)]

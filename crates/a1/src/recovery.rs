@@ -262,8 +262,9 @@ impl<C> Recovery<C> {
         self.pto.count >= OUTAGE_PTOS
     }
 
-    /// A packet of the peer came, the first for this long. In an outage that is the sign that the path may be back, if it was
-    /// silent until then: the next probe is due at once, and the one after it as if none had been in vain.
+    /// A packet of the peer came, the first for this long. In an outage that is the sign that the path may be
+    /// back, if it was silent until then. The next probe is due at once, and the one after it as if all
+    /// before had been answered.
     //= spec/a1.md A1-LOSS-3
     pub(crate) fn on_heard(&mut self, silence: Duration) {
         if self.is_outage() && silence >= self.backed_off_pto() / 2 {
@@ -372,15 +373,15 @@ impl<C> Recovery<C> {
         self.pacer.burst(u64::from(self.mtu.current()), &*self.congestion)
     }
 
-    /// One packet in so many is to be acknowledged at once. A receiver works least if it acknowledges when it is asked to: a few times for
-    /// each window.
+    /// One packet in this number is to be acknowledged at once. A receiver works least if it acknowledges on
+    /// request: a few times for each window.
     #[must_use]
     pub(crate) fn packets_per_ack(&self) -> u64 {
         (self.window() / u64::from(self.mtu()).max(1) / 4).clamp(1, 16)
     }
 
-    /// UDP payload that a packet has at most: the largest that is known to pass, unless that alone would take longer than a
-    /// burst may. What is chosen for a packet is committed.
+    /// Largest UDP payload of a packet: the largest that is known to pass, unless that alone would take
+    /// longer than a burst may. The chosen size of a packet is committed.
     #[must_use]
     pub(crate) fn packet_size(&self) -> u16 {
         let mtu = self.mtu.current();
@@ -407,8 +408,8 @@ impl<C> Recovery<C> {
         self.ecn.enabled()
     }
 
-    /// The connection moved to another address: round trips, rate, window and MTU are learnt anew. What is in flight
-    /// stays so, and tells nothing about the new path.
+    /// The connection moved to another address: round trips, rate, window and MTU are learnt anew. Packets in
+    /// flight stay so, and tell nothing about the new path.
     //= spec/a1.md A1-PATH-3
     pub(crate) fn on_path_change(&mut self, now: Timestamp) {
         let config = &self.config;
@@ -433,7 +434,7 @@ impl<C> Recovery<C> {
         if self.is_outage() { 2 * u64::from(self.mtu.current()) } else { self.congestion.cwnd() }
     }
 
-    /// From now on so many bytes may be in flight, whatever happens, and leave without pacing.
+    /// From now on this number of bytes may be in flight, whatever happens, and leave without pacing.
     #[cfg(test)]
     pub(crate) fn fix_window(&mut self, bytes: u64) {
         self.congestion = Box::new(tests::fixed::Fixed(bytes));
@@ -470,10 +471,10 @@ impl<C> Recovery<C> {
         self.mtu.on_lost(now, lost);
         self.ecn.on_lost(lost.ecn_packets);
         if cause == Cause::Missing {
-            let is_told = |&&(_, sent_at): &&(u32, Timestamp)| sent_at >= self.pto.outage_end;
-            let told = lost.sizes.iter().filter(is_told).count();
-            self.loss.count(0, told);
-            self.loss.count_runs(told, lost.runs.min(told));
+            let is_counted = |&&(_, sent_at): &&(u32, Timestamp)| sent_at >= self.pto.outage_end;
+            let counted = lost.sizes.iter().filter(is_counted).count();
+            self.loss.count(0, counted);
+            self.loss.count_runs(counted, lost.runs.min(counted));
         }
         self.sampler.on_lost(lost.bytes + lost.bytes_elsewhere);
         let Some(sent_at) = lost.newest_sent_at else { return };
@@ -493,7 +494,7 @@ impl<C> Recovery<C> {
 const SMALL: u16 = 1472;
 /// A probe goes out at least this often while something is unacknowledged, unless a round trip takes longer.
 const MAX_BACKOFF: Duration = Duration::from_millis(500);
-/// So many unanswered probe timeouts in a row are an outage.
+/// This number of unanswered probe timeouts in a row is an outage. Chosen, not measured.
 const OUTAGE_PTOS: u32 = 2;
 
 #[cfg(test)]

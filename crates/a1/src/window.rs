@@ -7,8 +7,9 @@ use freshwire_record::Timestamp;
 use crate::outbox::Credit;
 use crate::wire::Qos;
 
-/// The flow-control window. Its number of messages follows the pace of the application: with more than the path needs, what
-/// the application is too slow for would grow old here, where nobody can drop it any more.
+/// The flow-control window. Its number of messages follows the pace of the application. If it were larger
+/// than the path needs, messages that the application is too slow for would become stale here, where nobody
+/// can drop them any more.
 #[derive(Debug)]
 pub(crate) struct Window {
     size: Credit,
@@ -68,7 +69,8 @@ const FIRST: u64 = 64;
 const LEAST: u64 = 4;
 /// The pace is looked at after a round trip, but not before this time: applications take turns with others.
 const PACE_TIME: Duration = Duration::from_millis(20);
-/// An application is slow if it was behind for so many round trips, and for this time.
+/// An application is slow if it was behind for this number of round trips, and for the time below. Chosen,
+/// not measured.
 const PATIENCE_ROUND_TRIPS: u32 = 4;
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -88,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_grows_to_twice_the_pace_and_not_beyond_what_was_agreed_on() {
+    fn the_window_grows_to_twice_the_pace_within_the_agreement() {
         let qos = Qos { outstanding: 300, ..Qos::default() };
         let (mut window, mut clock) = (Window::new(&qos), (Timestamp::ZERO, 0));
         assert_eq!(window.size().messages, 64);
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn another_quality_of_service_does_not_open_it_for_a_slow_application() {
+    fn a_new_quality_does_not_open_it_for_a_slow_application() {
         let (few, many) = (Qos { outstanding: 2, ..Qos::default() }, Qos::default());
         let (mut window, mut clock) = (Window::new(&few), (Timestamp::ZERO, 0));
         window.change(&many);
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_application_has_little_waiting_and_gets_more_once_it_is_fast() {
+    fn a_slow_application_has_little_waiting_until_it_is_fast() {
         let (mut window, mut clock) = (Window::new(&Qos::default()), (Timestamp::ZERO, 0));
         for _ in 0..5 {
             take(&mut window, &mut clock, 50, 1, true);

@@ -70,11 +70,11 @@ pub(crate) enum Missing {
 impl Missing {
     pub(super) fn new(missing: a1::Missing) -> Option<Self> {
         Some(match missing {
-            a1::Missing::Begun { id, reason } => Self::Begun { id, reason: Reason::of(reason) },
+            a1::Missing::Committed { id, reason } => Self::Begun { id, reason: Reason::of(reason) },
             a1::Missing::OfGroup { group, id, reason } => {
                 Self::OfGroup { group, id, reason: Reason::of(reason) }
             }
-            a1::Missing::NeverBegun { first, count, reason } => {
+            a1::Missing::NeverCommitted { first, count, reason } => {
                 Self::NeverBegun { first, count, reason: Reason::of(reason) }
             }
             // Of a newer release: nothing that this one could name.

@@ -36,8 +36,9 @@ impl Clock {
         self.micros(at).saturating_add_signed(self.offset)
     }
 
-    /// A SYNC came, which the peer had sent before at `sent_us` of its time. Until one of ours comes back that is all that is
-    /// known, and the two times may have begun seconds apart: a handshake is repeated if it is lost.
+    /// A SYNC came, which the peer had sent before at `sent_us` of its time. Until one of ours comes back
+    /// nothing else is known. The two times may have started seconds apart: a handshake is repeated if it is
+    /// lost.
     //= spec/a1.md A1-MSG-6
     pub(super) fn on_sync(&mut self, now: Timestamp, sent_us: u64) {
         let least = i64::try_from(sent_us).unwrap_or(i64::MAX).saturating_sub(self.micros(now) as i64);
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_began_seconds_apart_are_known_from_the_first_sync_on() {
+    fn clocks_seconds_apart_are_known_from_the_first_sync_on() {
         let mut clock = Clock::new(at(5000));
         assert_eq!(clock.peer_micros(at(5100)), 100_000, "both begin with the handshake");
         // The peer began its time 3 s before us, and a SYNC takes 40 ms.

@@ -20,9 +20,9 @@ pub(super) struct Groups {
     /// Groups that the peer has invited this end to beyond what it joins.
     pub(super) declined: BTreeSet<u32>,
     pub(super) pending: VecDeque<ControlFrame>,
-    /// Messages of which the peer is to be told that they will not come: group, number.
+    /// Messages that will not come, to be reported to the peer: group, number.
     pub(super) gone: BTreeMap<(u32, u64), Reason>,
-    /// What was missing is said a second time then.
+    /// The time of the second report of missing packets, and the report.
     pub(super) again: VecDeque<(Timestamp, ControlFrame)>,
     pub(super) repairs: VecDeque<Repair>,
     /// Packets of each group for which the peer got an answer when it missed them.
@@ -159,7 +159,7 @@ impl Groups {
     }
 
     pub(super) fn tell_gone(&mut self, group: u32, id: u64, reason: Reason) {
-        // A member that is not told keeps what it has of the message until newer ones take its place.
+        // A member without this report keeps its part of the message until newer ones take its place.
         if self.gone.len() < MAX_GONE {
             self.gone.insert((group, id), reason);
         }

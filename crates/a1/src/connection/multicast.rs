@@ -27,7 +27,7 @@ impl Connection {
         self.groups.pending.push_back(ControlFrame::Invitation(invitation));
     }
 
-    /// Whether the peer can be told that another message of a group will not come.
+    /// Whether there is room to report another message of a group that will not come.
     pub(crate) fn has_room_for_group_gone(&self) -> bool {
         self.groups.gone.len() < MAX_GONE
     }
@@ -110,7 +110,7 @@ impl Connection {
             match frame {
                 Ok(Frame::Block(block)) => self.on_group_block(group, &block),
                 Ok(Frame::Ping | Frame::Padding) => {}
-                // Who has the group's key may be another member: what it forges must not end the connection.
+                // Another member may have forged this with the group's key: it must not end the connection.
                 _ => break,
             }
         }

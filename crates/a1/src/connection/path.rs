@@ -54,7 +54,7 @@ impl Path {
         self.peer_id
     }
 
-    /// A packet of so many bytes came from `from`.
+    /// A packet of `bytes` came from `from`.
     pub(super) fn on_packet(&mut self, now: Timestamp, from: SocketAddr, bytes: u64, is_newest: bool) {
         self.latest_bytes = bytes;
         if let Some(candidate) = self.candidate.as_mut().filter(|candidate| candidate.address == from) {
@@ -120,5 +120,6 @@ impl Path {
 /// How often an address is challenged before it is forgotten.
 const TRIES: u8 = 5;
 const AGAIN: Duration = Duration::from_millis(200);
-/// So many times the bytes that came from an address may go there before it is proved.
+/// This multiple of the bytes that came from an address may go there before it is proved (RFC 9000, section
+/// 8.1).
 const AMPLIFICATION: u64 = 3;

@@ -86,9 +86,9 @@ impl Quality {
         self.to_propose || self.to_answer.is_some()
     }
 
-    /// A change to ask for, with its number. It goes again after `pause`, and then more and more rarely, until it is
-    /// answered: that it arrived does not say that the answer will, which may have gone to an address that this end has
-    /// no more.
+    /// A change to ask for, with its number. It goes again after `pause`, and then more and more rarely,
+    /// until it is answered. Its acknowledgement does not mean that the answer arrives: that may have gone to
+    /// an address that this end does not have any more.
     //= spec/a1.md A1-QOS-3, A1-QOS-7
     pub(super) fn take_proposal(&mut self, now: Timestamp, pause: Duration) -> Option<(u64, Qos)> {
         let proposed = self.proposed.filter(|_| self.to_propose)?;
@@ -196,7 +196,7 @@ impl Bucket {
         let more = rate.bytes_in(now.saturating_since(self.at));
         let most = i64::from(burst).max(PACKET);
         let bytes = self.bytes.saturating_add_unsigned(more);
-        // Whoever looks often does not lose the parts of a byte.
+        // A caller that looks often does not lose the parts of a byte.
         self.at = if bytes < most { (self.at + rate.time_for(more)).min(now) } else { now };
         self.bytes = bytes.min(most);
     }

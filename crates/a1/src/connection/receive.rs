@@ -94,7 +94,7 @@ impl Connection {
         }
         while let Some(id) = self.inbox.pop_made_whole() {
             self.stats.messages_made_whole += 1;
-            // The peer that is not told sends the rest of it again, if it is worth it.
+            // A peer without this report sends the rest of it again, if it is worth it.
             if self.whole_pending.len() < MAX_WHOLE {
                 self.whole_pending.push(id);
             }
@@ -236,7 +236,7 @@ fn full_time(peer_us: u64, low: u32) -> i64 {
 /// Codes of the protocol in CLOSE; an application's own begin at 256.
 const CODE_KEYS: u64 = 2;
 
-/// Messages that parity made whole, of which the peer is still to be told, at most.
+/// Messages made whole by parity whose report waits, at most. Chosen, not measured.
 const MAX_WHOLE: usize = 1024;
 
 /// ACK and NACK frames of a packet. Each costs a look at what is in flight, and one of each says all.

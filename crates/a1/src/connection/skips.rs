@@ -34,5 +34,6 @@ impl Skips {
 
 /// Half of the first distance. A connection may be over after few packets, and grows most at its beginning.
 const FIRST: u64 = 32;
-/// Half of the largest distance: what it costs is a report for each, and one of so many packets to be acknowledged at once.
+/// Half of the largest distance. Each skip costs a report, and makes one packet in this number be
+/// acknowledged at once.
 const LARGEST: u64 = 1024;

@@ -52,7 +52,7 @@ fn messages_of_all_sizes_arrive_as_they_were() {
 }
 
 #[test]
-fn small_messages_that_are_alike_cost_little_more_than_their_bytes() {
+fn small_similar_messages_cost_little_more_than_their_bytes() {
     for loss in [0.0, 0.1] {
         let mut pair = Pair::new(lossy(10_000, 5, loss, 1));
         pair.run_for(Duration::from_millis(50));
@@ -74,9 +74,9 @@ fn small_messages_that_are_alike_cost_little_more_than_their_bytes() {
 }
 
 #[test]
-fn a_path_that_was_thought_to_be_fast_is_not_flooded_with_what_it_has() {
-    // A small packet takes a millisecond, a full one twelve: if the first full ones are lost, the measurement that stands is
-    // far too short for the queue that follows.
+fn a_path_with_too_high_an_estimate_is_not_flooded() {
+    // A small packet takes a millisecond, a full one twelve. If the first full ones are lost, the measured
+    // time is far too short for the queue that follows.
     for seed in 1..=60 {
         let link = Config::builder()
             .rate(Rate::from_bits_per_sec(1_024_000))
@@ -145,7 +145,7 @@ fn numbers_that_are_passed_over_are_no_losses() {
 }
 
 #[test]
-fn acknowledgements_reports_and_repairs_go_first_at_the_other_end() {
+fn acknowledgements_reports_and_repairs_are_handled_first() {
     let mut pair = Pair::new(lossy(10_000, 20, 0.1, 1));
     pair.run_for(Duration::from_millis(100));
     pair.log = Some(Vec::new());
@@ -179,7 +179,7 @@ fn in_order_a_lost_message_holds_back_those_behind_it() {
 
 //= spec/a1.md A1-MSG-3, A1-MSG-4
 #[test]
-fn what_is_too_late_is_not_repaired_and_the_receiver_is_told() {
+fn a_late_message_is_not_repaired_but_reported() {
     let config = ConnectionConfig { fec: false, ..ConnectionConfig::default() };
     let mut pair = Pair::with(lossy(1_000, 100, 0.2, 4), [config.clone(), config], Qos::default());
     pair.ends[0].connection.set_policy(Box::new(freshwire_choice::deadline(Duration::ZERO)));
@@ -190,23 +190,23 @@ fn what_is_too_late_is_not_repaired_and_the_receiver_is_told() {
     pair.run_for(Duration::from_secs(2));
     let abandoned = pair.ends[0].fates.iter().filter(|(_, fate)| matches!(fate, Outcome::Dropped(_))).count();
     assert!(abandoned > 10, "{abandoned}");
-    let (mut begun, mut never_begun) = (0, 0);
+    let (mut committed, mut never_committed) = (0, 0);
     while let Some(missing) = pair.ends[1].connection.poll_missing() {
         match missing {
-            Missing::Begun { .. } => begun += 1,
-            Missing::NeverBegun { count, .. } => never_begun += count,
+            Missing::Committed { .. } => committed += 1,
+            Missing::NeverCommitted { count, .. } => never_committed += count,
             Missing::OfGroup { .. } => panic!("there is no group"),
         }
     }
     let received = pair.ends[1].received.len();
-    assert_eq!(begun, abandoned);
-    assert!(received + abandoned + never_begun as usize <= 200);
+    assert_eq!(committed, abandoned);
+    assert!(received + abandoned + never_committed as usize <= 200);
     assert!(pair.ends[1].received.iter().all(|(_, m)| m.late == (m.age > Duration::from_millis(250))));
     assert!(pair.ends[0].connection.is_settled());
 }
 
 #[test]
-fn what_was_never_begun_is_told_although_packets_are_lost_and_once() {
+fn dropped_messages_are_reported_once_despite_losses() {
     for seed in 0..20 {
         let mut pair = Pair::new(lossy(1_000, 20, 0.3, seed));
         pair.ends[0].connection.set_policy(Box::new(freshwire_choice::expiring()));
@@ -219,7 +219,7 @@ fn what_was_never_begun_is_told_although_packets_are_lost_and_once() {
         let connection = &mut pair.ends[1].connection;
         let missing = std::iter::from_fn(|| connection.poll_missing());
         let numbers = missing.flat_map(|missing| match missing {
-            Missing::NeverBegun { first, count, .. } => first..first + count,
+            Missing::NeverCommitted { first, count, .. } => first..first + count,
             other => panic!("{other:?}"),
         });
         let mut numbers: Vec<_> = numbers.collect();
@@ -333,7 +333,7 @@ fn a_receiver_that_does_not_consume_closes_the_window() {
 }
 
 #[test]
-fn what_waits_for_its_application_grows_old() {
+fn data_that_waits_for_its_application_becomes_stale() {
     for in_order in [false, true] {
         let config = ConnectionConfig { in_order, ..ConnectionConfig::default() };
         let mut pair = Pair::with(lossy(10_000, 5, 0.0, 1), [config.clone(), config], Qos::default());
@@ -410,14 +410,14 @@ fn an_address_that_changes_is_proved_and_followed() {
 
 //= spec/a1.md A1-QOS-3
 #[test]
-fn a_change_of_quality_is_answered_although_the_answer_went_to_an_old_address() {
+fn a_change_of_quality_is_answered_despite_an_old_address() {
     for seed in 0..900 {
         let mut pair = Pair::new(lossy(10_000, 20, 0.3, seed));
         pair.run_for(Duration::from_secs(1));
         let fewer = Qos { outstanding: 8, ..Qos::default() };
         pair.ends[0].connection.set_qos(fewer).expect("within the maximum");
         pair.run_for(Duration::from_millis(5));
-        // What is acknowledged along with this is the proposal too, whether the packet with its answer arrives or not.
+        // The acknowledgement covers the proposal too, whether the packet with its answer arrives or not.
         pair.push(0, record(0, pair.now, None), payload(0, 100));
         pair.run_for(Duration::from_millis(20 + seed % 150));
         pair.rebind(0, 99);
@@ -442,40 +442,40 @@ fn keys_are_updated_while_data_flows_and_packets_are_lost() {
     assert!(pair.ends.iter().all(|end| end.events.iter().all(|event| !matches!(event, Event::Closed(_)))));
 }
 
-/// Who closes once nothing is left would leave the peer waiting for what was given up.
+/// If a sender closed once nothing is left, the peer would wait for abandoned messages.
 //= spec/a1.md A1-MSG-3
 #[test]
-fn something_is_left_to_say_until_the_peer_knows_what_will_not_come() {
+fn reports_are_left_until_the_peer_knows_of_abandoned_messages() {
     let mut pair = Pair::new(lossy(1_000, 100, 0.2, 4));
     pair.ends[0].connection.set_policy(Box::new(freshwire_choice::deadline(Duration::ZERO)));
-    let (mut told, mut idle) = (0, 0);
+    let (mut reports, mut idle) = (0, 0);
     for seq in 0..100 {
         pair.push(0, record(seq, pair.now, Some(Duration::from_millis(250))), payload(seq, 4000));
         // Now and then there is a pause.
         for _ in 0..if seq % 10 == 9 { 1500 } else { 40 } {
             pair.run_for(Duration::from_millis(1));
             while let Some(report) = pair.ends[1].connection.poll_missing() {
-                told += u32::from(matches!(report, Missing::Begun { .. }));
+                reports += u32::from(matches!(report, Missing::Committed { .. }));
             }
             if pair.ends[0].connection.is_idle() {
                 idle += 1;
                 let [sender, receiver] = &pair.ends;
-                // Of those that were given up some had arrived.
+                // Some of the abandoned messages had arrived.
                 let is_missing = |&&(seq, fate): &&(u64, Outcome)| {
                     matches!(fate, Outcome::Dropped(_))
                         && receiver.received.iter().all(|(_, message)| message.seq != seq)
                 };
                 let given_up = sender.fates.iter().filter(is_missing).count();
-                assert_eq!(u32::try_from(given_up), Ok(told), "at {:?}", pair.now);
+                assert_eq!(u32::try_from(given_up), Ok(reports), "at {:?}", pair.now);
             }
         }
     }
-    assert!(told > 10 && idle > 100, "{told} were given up, idle for {idle} ms");
+    assert!(reports > 10 && idle > 100, "{reports} were given up, idle for {idle} ms");
 }
 
 //= spec/a1.md A1-END-1
 #[test]
-fn a_close_is_told_with_its_reason() {
+fn a_close_carries_its_reason() {
     let mut pair = Pair::new(lossy(10_000, 20, 0.0, 2));
     pair.run_for(Duration::from_millis(100));
     pair.ends[0].connection.close(pair.now, 300, "that was it");
@@ -517,10 +517,10 @@ fn every_message_that_a_closing_peer_has_is_acknowledged() {
     assert!(late > 0, "nothing was acknowledged after it had been declared lost");
 }
 
-/// Whoever has the last message and closes at once has not acknowledged it yet.
+/// A receiver that closes right after the last message has not acknowledged it yet.
 //= spec/a1.md A1-END-1
 #[test]
-fn what_came_before_a_close_is_acknowledged_with_it_and_nothing_later() {
+fn a_close_acknowledges_earlier_messages_and_no_later_ones() {
     let mut pair = Pair::new(lossy(10_000, 20, 0.0, 2));
     pair.run_for(Duration::from_millis(100));
     pair.push(0, record(1, pair.now, None), payload(1, 100));

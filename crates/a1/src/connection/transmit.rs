@@ -300,7 +300,7 @@ impl Connection {
             draft.contents.uncommon().control.push(control);
             draft.eliciting = true;
         }
-        // A path that delivers nothing is told when it does again.
+        // A path in outage gets its reports when it delivers again.
         let is_outage = self.is_outage();
         while !is_outage
             && out.len() + ANNOUNCEMENT < draft.end
@@ -371,7 +371,7 @@ impl Connection {
         draft.retransmitted &= !draft.contents.parts.is_empty();
         draft.control &= !draft.has_blocks;
         draft.eliciting |= draft.has_blocks;
-        let more = self.outbox.has_begun_work();
+        let more = self.outbox.has_work_in_progress();
         draft.contents.busy = more;
         draft.ack_now |= !more || (self.next_number + 1).is_multiple_of(self.recovery.packets_per_ack());
     }

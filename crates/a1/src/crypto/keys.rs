@@ -45,7 +45,7 @@ pub(crate) enum Opening {
     /// Protected with a key that is no longer kept.
     #[error("the packet's key is no longer kept")]
     KeyForgotten,
-    /// So many packets were not authentic that the key is no longer safe: the connection has to end.
+    /// Too many packets were not authentic for the key to be safe: the connection has to end.
     #[error("too many packets were not authentic")]
     Exhausted,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Unconfirmed;
 /// How long keys serve.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyLimits {
-    /// Packets sealed with a key after which the next is begun, if the peer has confirmed this one.
+    /// Packets sealed with a key before the next key, if the peer has confirmed this one.
     pub(crate) update_after: u64,
     /// Packets that a key seals at most.
     pub(crate) seals: u64,
@@ -321,8 +321,8 @@ impl Aead {
         Err(if self.failures >= self.limits.failures { Opening::Exhausted } else { Opening::Unauthentic })
     }
 
-    /// Only a key that the peer is known to receive with, and to send with, may be left behind: otherwise it could
-    /// happen that the peer has to skip a key, which the phase bit cannot tell.
+    /// A key may be left behind only if the peer is known to receive and to send with it. Otherwise the peer
+    /// might have to skip a key, which the phase bit cannot tell.
     //= spec/a1.md A1-SEC-3
     fn may_update(&self) -> bool {
         self.sender.is_confirmed && self.sender.generation == self.receiver.generation

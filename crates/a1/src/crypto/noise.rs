@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_or_cut_messages_are_refused_and_the_right_answer_is_read_after_them() {
+    fn altered_messages_are_refused_before_the_right_answer() {
         let ends = Ends::new();
         let (mut initiator, message) = ends.begin(ends.initiator());
         let (secrets, answer) = ends.answer(&message);
@@ -304,8 +304,8 @@ mod tests {
     fn a_payload_that_fits_no_message_is_refused() {
         let ends = Ends::new();
         let payload = vec![0; 1 << 16];
-        let begun =
+        let initiation =
             Initiator::begin(ends.initiator(), &ends.responder.public_key(), &payload, &mut Vec::new());
-        assert!(matches!(begun, Err(HandshakeError::TooLong)));
+        assert!(matches!(initiation, Err(HandshakeError::TooLong)));
     }
 }

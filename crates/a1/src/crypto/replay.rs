@@ -1,6 +1,6 @@
 use crate::wire::full_number;
 
-/// How many packet numbers behind the newest are told apart.
+/// Packet numbers behind the newest whose arrival is remembered.
 const WINDOW: u64 = 2048;
 
 const WORDS: usize = (WINDOW / 64) as usize;

@@ -6,8 +6,9 @@ use subtle::ConstantTimeEq as _;
 
 use super::identity::StaticKey;
 
-/// Makes the tokens by which an endpoint that knows a connection no more ends it at its peer. They follow from the static
-/// key: an endpoint that has begun anew with the same one makes the same tokens, and keeps nothing for it.
+/// Makes the tokens by which an endpoint without knowledge of a connection ends it at its peer. They follow
+/// from the static key: an endpoint that restarts with the same one makes the same tokens, and keeps nothing
+/// for it.
 pub(crate) struct ResetKey(hmac::Key);
 
 impl ResetKey {
@@ -35,8 +36,8 @@ impl ResetKey {
     }
 }
 
-/// What proves that a reset comes from the peer. It is told in the handshake, under encryption, and compared in constant
-/// time.
+/// Proof that a reset comes from the peer. The handshake carries it under encryption, and it is compared in
+/// constant time.
 #[derive(Clone, Copy)]
 pub(crate) struct ResetToken([u8; Self::LENGTH]);
 

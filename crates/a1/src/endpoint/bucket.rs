@@ -2,11 +2,11 @@ use std::time::Duration;
 
 use freshwire_record::Timestamp;
 
-/// Allows so many of something per second, and what was saved up in one second at once.
+/// Allows `per_second` events a second, and those saved up in one second at once.
 pub(super) struct Bucket {
     /// The time that one of them takes.
     price: Duration,
-    /// What is saved up, as time.
+    /// The saved allowance, as time.
     saved: Duration,
     updated: Timestamp,
 }

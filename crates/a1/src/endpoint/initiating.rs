@@ -11,7 +11,7 @@ use super::agreement::{Answer, parameters, prologue};
 use super::key_log::Ids;
 use super::{ConnectError, KeyLog};
 
-/// A connection that this end has begun, until the responder has answered.
+/// A connection that this end has started, until the responder has answered.
 ///
 /// ```text
 ///  initiation, padded ──────────────►  no state
@@ -27,7 +27,7 @@ pub(super) struct Initiating {
     connection: ConnectionConfig,
     local: Parameters,
     handshake: Option<Handshake>,
-    /// What is sent, and sent again.
+    /// The packet to send, and to send again.
     packet: Vec<u8>,
     send_at: Timestamp,
     pause: Duration,
@@ -144,8 +144,8 @@ impl Initiating {
         Due::Send
     }
 
-    /// The cookie is for the next packet, which is due at once. Whoever hands out cookies without end does not hold us in a
-    /// loop: later ones wait until something is sent anyway.
+    /// The cookie is for the next packet, which is due at once. A peer that hands out cookies without end
+    /// does not hold us in a loop: later ones wait until something is sent anyway.
     //= spec/a1.md A1-HS-7
     pub(super) fn on_retry(&mut self, now: Timestamp, cookie: &[u8]) {
         let is_known = self.handshake.as_ref().is_some_and(|handshake| handshake.cookie == cookie);
@@ -226,8 +226,8 @@ fn broken(what: &'static str) -> Outcome {
     Outcome::Failed(ConnectError::Protocol(what))
 }
 
-/// How long a packet waits for an answer before it is sent again: at first so long, so that a burst of losses at the begin
-/// costs a second and not ten, then each time twice as long.
+/// Time that a packet waits for an answer before it is sent again. At first it is short, so that a burst of
+/// losses at the start costs a second and not ten. Then it doubles each time. Chosen, not measured.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const QUICK: u8 = 6;
 /// At 1200 bytes each that is 10 kbit/s to one that does not answer.

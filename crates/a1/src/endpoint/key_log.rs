@@ -4,8 +4,8 @@ use std::sync::Arc;
 use crate::crypto::{Protection, Secrets};
 
 /// Where an endpoint's secrets are written to, so that captures of its packets can be read with
-/// `packaging/wireshark`. Whoever has them reads the connections, and can forge their packets: for tests and for looking
-/// into one's own traffic.
+/// `packaging/wireshark`. Their holder can read the connections and forge their packets. They are for tests
+/// and for looking into one's own traffic.
 ///
 /// A connection gives two lines when its keys are agreed on, before its first data packet is sealed or opened:
 /// ```text

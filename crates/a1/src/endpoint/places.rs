@@ -36,8 +36,8 @@ impl Places {
         }
     }
 
-    /// Who has to make way before one more from there has a place among `most`, of which one address has
-    /// `most_of_one`; `None` as long as there is room.
+    /// The entry that makes way for one more from there among `most`, of which one address has `most_of_one`.
+    /// `None` as long as there is room.
     pub(super) fn first_to_go(
         &self,
         from: SocketAddr,

@@ -17,7 +17,7 @@ use super::timers::{Timer, Timers};
 pub(super) struct Table {
     entries: BTreeMap<u32, Entry>,
     timers: Timers,
-    /// Who wants a turn, by priority.
+    /// Connections that want a turn, by priority.
     ready: BTreeMap<u8, VecDeque<ConnectionHandle>>,
     in_turn: Option<ConnectionHandle>,
     /// Turns that others waited for who have a lower priority.
@@ -178,7 +178,7 @@ impl Table {
         Some((ConnectionHandle { id, serial: entry.serial }, entry))
     }
 
-    /// The connection that this end has begun under this number, if `from` is where it goes.
+    /// The connection that this end has started under this number, if `from` is where it goes.
     //= spec/a1.md A1-HS-7
     pub(super) fn initiating(
         &mut self,
@@ -239,7 +239,7 @@ impl Table {
             && !entry.is_queued
         {
             entry.is_queued = true;
-            // What is no connection yet has nothing to send in turns.
+            // An entry without a connection has nothing to send in turns.
             let priority = match &entry.state {
                 State::Open(open) => open.connection.qos().priority,
                 _ => 0,
@@ -259,8 +259,8 @@ impl Table {
         self.ready.values().any(|level| !level.is_empty())
     }
 
-    /// Gives the turn to the connection that waits longest of those with the highest priority, and once in a while of those with
-    /// the lowest, so that these are not taken for dead.
+    /// Gives the turn to the connection that waits longest among the highest priority. Once in a while it
+    /// goes to the lowest priority, so that these connections do not seem dead.
     //= spec/a1.md A1-QOS-5, A1-QOS-7
     pub(super) fn next_turn(&mut self) -> Option<ConnectionHandle> {
         self.end_turn();
@@ -287,7 +287,8 @@ impl Table {
     }
 }
 
-/// One turn of so many is for who waits longest of the lowest priority.
+/// One turn in this number goes to the longest waiting connection of the lowest priority. Chosen, not
+/// measured.
 const LOWEST_EVERY: u32 = 16;
 
 /// Connections of one peer's number that are looked at.

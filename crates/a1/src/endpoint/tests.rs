@@ -42,7 +42,8 @@ struct Node {
     accepts: Option<ConnectionConfig>,
 }
 
-/// Nodes on a network that takes 10 ms, loses what it is told to, and remembers everything.
+/// Nodes on a network with a delay of 10 ms, which loses the packets that a test names and remembers
+/// everything.
 struct World {
     now: Timestamp,
     nodes: Vec<Node>,
@@ -183,7 +184,7 @@ impl World {
         self.client().endpoint.connect(now, address, key, config, connection).unwrap()
     }
 
-    /// A world with a connection that stands: its handles at the client and at the server.
+    /// A world with an established connection: its handles at the client and at the server.
     fn connected() -> (Self, ConnectionHandle, ConnectionHandle) {
         let mut world = Self::new(client_config(), server_config());
         let ours = world.connect();

@@ -103,7 +103,7 @@ impl Stage {
 }
 
 #[test]
-fn members_are_invited_and_told_the_address() {
+fn members_are_invited_with_the_address() {
     let stage = Stage::new();
     for pair in &stage.pairs {
         let invited = Event::Invited { group: stage.group.id(), address: stage.group.address() };
@@ -111,8 +111,8 @@ fn members_are_invited_and_told_the_address() {
     }
 }
 
-/// There is no time to notice that a report or a repair was lost: both go twice, the report is answered once, and a SYNC behind
-/// them shows a gap soon.
+/// There is no time to notice that a report or a repair was lost. So both go twice, the report is answered
+/// once, and a SYNC behind them shows a gap soon.
 #[test]
 fn what_is_of_use_for_a_short_time_is_repaired_in_it() {
     let members = 12;
@@ -131,7 +131,7 @@ fn what_is_of_use_for_a_short_time_is_repaired_in_it() {
 }
 
 #[test]
-fn whom_the_network_brings_nothing_gets_everything_over_the_connection() {
+fn without_multicast_everything_comes_over_the_connection() {
     let mut stage = Stage::new();
     for seq in 0..40 {
         stage.push(seq, 5000, Duration::from_secs(1));
@@ -146,7 +146,7 @@ fn whom_the_network_brings_nothing_gets_everything_over_the_connection() {
 }
 
 #[test]
-fn each_member_gets_everything_although_each_loses_other_packets() {
+fn each_member_gets_everything_despite_different_losses() {
     let mut stage = Stage::new();
     for seq in 0..100 {
         stage.push(seq, 5000, Duration::from_secs(2));
@@ -192,7 +192,7 @@ fn missing(stage: &mut Stage, member: usize) -> Vec<(u64, Reason)> {
 }
 
 #[test]
-fn a_member_is_told_what_will_not_come() {
+fn a_member_gets_a_report_of_messages_that_will_not_come() {
     let mut stage = Stage::new();
     for seq in 0..50 {
         stage.push(seq, 5000, Duration::from_millis(200));
@@ -208,7 +208,7 @@ fn a_member_is_told_what_will_not_come() {
 }
 
 #[test]
-fn a_member_is_told_what_is_larger_than_it_accepts() {
+fn a_member_gets_a_report_of_too_large_messages() {
     let qos = Qos { max_send_message: 4000, max_receive_message: 4000, ..Qos::default() };
     let config = ConnectionConfig { groups: 1, ..ConnectionConfig::default() };
     let pair = Pair::with(lossy(10_000, 5, 0.0, 1), [config.clone(), config], qos);
@@ -222,7 +222,7 @@ fn a_member_is_told_what_is_larger_than_it_accepts() {
 }
 
 #[test]
-fn a_member_that_takes_nothing_for_a_while_is_told_what_it_misses_by_that() {
+fn a_member_that_pauses_gets_a_report_of_missed_messages() {
     let qos = Qos { outstanding: 4, ..Qos::default() };
     let config = ConnectionConfig { groups: 1, ..ConnectionConfig::default() };
     let pair = Pair::with(lossy(10_000, 5, 0.0, 1), [config.clone(), config], qos);
@@ -335,7 +335,7 @@ fn a_member_that_asks_without_end_is_kept_nothing_for() {
 
 //= spec/a1.md A1-GRP-3
 #[test]
-fn who_misses_more_than_can_wait_is_told_what_will_not_come() {
+fn a_member_that_misses_too_much_gets_a_report() {
     let pair = Pair::new(lossy(1000, 5, 0.0, 1));
     let mut stage = Stage::over(vec![pair], 1200);
     for seq in 0..400 {

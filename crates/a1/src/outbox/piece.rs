@@ -43,8 +43,8 @@ pub(crate) enum Behind {
 }
 
 impl Behind {
-    /// Whether the whole message with this number, of which nothing was sent, is worth the rest of the packet: room for a good part of
-    /// any message, or for one that is like this block's.
+    /// Whether the unsent message with this number is worth the rest of the packet. The rest must have room
+    /// for a good part of any message, or for one that is like this block's.
     pub(crate) fn takes(&self, id: u64, message: &Message, left: usize) -> bool {
         match self {
             Self::Nothing => true,

@@ -72,7 +72,7 @@ impl Ecn {
     }
 }
 
-/// After so many packets the path has shown whether it carries marks.
+/// After this number of packets the path has shown whether it carries marks (RFC 9000, appendix A.4).
 const TEST_PACKETS: u64 = 10;
 
 #[cfg(test)]

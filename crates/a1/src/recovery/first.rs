@@ -68,7 +68,7 @@ impl Streak {
     }
 }
 
-/// So many bytes, two packets, tell how fast they follow each other.
+/// This number of bytes, two packets, tells how fast they follow each other.
 const ENOUGH: u64 = 2400;
 
 #[cfg(test)]

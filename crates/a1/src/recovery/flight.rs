@@ -22,8 +22,9 @@ pub(super) struct Packet<C> {
 
 /// Everything in flight, and a bounded memory of what was declared lost.
 ///
-/// `slots` begins with the oldest packet in flight and ends with the newest number, so that its length is the span of
-/// numbers that are not settled. What was declared lost moves to `lost`, which does not hold the span open.
+/// `slots` begins with the oldest packet in flight and ends with the newest number, so that its length is the
+/// span of numbers that are not settled. Packets declared lost move to `lost`, which does not hold the span
+/// open.
 #[derive(Debug)]
 pub(super) struct Flight<C> {
     slots: VecDeque<Slot<C>>,
@@ -65,10 +66,10 @@ pub(super) enum Cause {
 /// What an acknowledgement brought.
 #[derive(Debug, Default)]
 pub(super) struct Acked {
-    /// Of all paths, as `bytes` and `spurious`.
+    /// Newest packet over all paths, as `bytes` and `spurious`.
     pub(super) newest: Option<Newest>,
     pub(super) bytes: u64,
-    /// Of the present path.
+    /// Packets of the present path.
     pub(super) packets: usize,
     pub(super) ecn_packets: u64,
     /// Sizes of the largest packet, and the number of the MTU probe, among them.
@@ -86,11 +87,11 @@ pub(super) struct Spurious {
     pub(super) lost_at: Timestamp,
 }
 
-/// What was declared lost of the present path. An MTU probe counts only as such.
+/// Losses declared on the present path. An MTU probe counts only as such.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     pub(super) newest: u64,
-    /// Of packets that are no MTU probe.
+    /// Send time of the newest lost packet that is no MTU probe.
     pub(super) newest_sent_at: Option<Timestamp>,
     pub(super) packets: usize,
     pub(super) bytes: u64,

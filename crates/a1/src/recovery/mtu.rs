@@ -242,7 +242,7 @@ mod tests {
     /// More of the window that has shown the black hole is lost after the verdict.
     //= spec/a1.md A1-PATH-5
     #[test]
-    fn what_left_before_a_verdict_does_not_end_the_search_that_follows_it() {
+    fn packets_from_before_a_verdict_do_not_end_the_next_search() {
         let mut mtu = MtuSearch::new(1200, 1472, Timestamp::ZERO);
         search(&mut mtu, Timestamp::ZERO, 1472);
         let second = Timestamp::ZERO + Duration::from_secs(1);

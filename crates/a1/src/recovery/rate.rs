@@ -18,7 +18,7 @@ pub(super) struct Sample {
     pub(super) lost: u64,
     /// There was not enough to send, so that the path may carry more than this.
     pub(super) app_limited: bool,
-    /// A new round trip has begun since the last sample.
+    /// A new round trip has started since the last sample.
     pub(super) round_start: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct RateSampler {
     round: u64,
     round_ends: u64,
     best: Windowed,
-    /// What was delivered when the path was idle last.
+    /// Delivered bytes when the path was last idle.
     idle_delivered: u64,
     /// A packet was measured that followed acknowledgements.
     is_settled: bool,
@@ -103,7 +103,7 @@ impl RateSampler {
         self.lost += bytes;
     }
 
-    /// What was counted as lost has arrived.
+    /// A packet that counted as lost has arrived.
     pub(super) fn on_late_delivery(&mut self, now: Timestamp, bytes: u64) {
         self.lost = self.lost.saturating_sub(bytes);
         self.delivered += bytes;

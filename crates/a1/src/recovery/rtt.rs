@@ -11,9 +11,9 @@ pub(super) const GRANULARITY: Duration = Duration::from_millis(1);
 
 /// Estimators of one path.
 ///
-/// The forward queue comes from the receiver's clock in acknowledgements: its difference to our clock at sending is
-/// unknown but constant, so that what it exceeds its own minimum by is the time spent waiting. A queue on the way back
-/// and a receiver that is slow to acknowledge do not count.
+/// The forward queue comes from the receiver's clock in acknowledgements. Its difference to our clock at
+/// sending is unknown but constant. So the excess over its own minimum is the time spent waiting. A queue on
+/// the way back and a receiver that is slow to acknowledge do not count.
 #[derive(Debug)]
 pub(crate) struct Rtt {
     initial: Duration,
@@ -55,9 +55,9 @@ impl Rtt {
         });
     }
 
-    /// A packet that left at `sent_at` arrived when the receiver's clock showed `receiver_us`. A small packet takes
-    /// less time on a slow link than a full one does, queue or not: the two must not be compared, so that small ones
-    /// count only while there are no others. How long it waited; `None`: it does not count.
+    /// A packet that left at `sent_at` arrived when the receiver's clock showed `receiver_us`. Returns how
+    /// long it waited; `None` if it does not count. On a slow link a small packet takes less time than a full
+    /// one, queue or not. The two must not be compared, so small ones count only while there are no others.
     pub(super) fn on_receiver_time(
         &mut self,
         now: Timestamp,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_ways_are_told_apart_across_a_wrap_of_the_receivers_clock() {
+    fn the_two_ways_differ_across_a_wrap_of_the_receivers_clock() {
         let mut rtt = Rtt::new(ms(100));
         // The receiver's clock wraps 35 ms after our origin; the way there takes 10 ms, the way back 10 ms.
         let receiver = |arrival: u64| (u32::MAX - 35_000).wrapping_add(arrival as u32 * 1000);

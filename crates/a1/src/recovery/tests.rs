@@ -34,7 +34,7 @@ fn config(controller: Controller) -> RecoveryConfig {
 }
 
 #[test]
-fn acknowledging_what_was_never_sent_is_an_error_and_changes_nothing() {
+fn acknowledging_an_unsent_packet_is_an_error_without_effect() {
     let mut recovery = Recovery::new(&config(Controller::NewReno), at(0));
     recovery.on_sent(at(0), sent(0));
     recovery.on_sent(at(0), sent(2));
@@ -97,7 +97,7 @@ fn a_nack_loses_at_once_and_a_late_arrival_is_spurious() {
 
 //= spec/a1.md A1-LOSS-1
 #[test]
-fn a_packet_is_lost_by_time_only_after_a_later_one_was_acknowledged() {
+fn loss_by_time_needs_a_later_acknowledgement() {
     let mut recovery = Recovery::new(&config(Controller::Copa), at(0));
     recovery.on_sent(at(9), sent(0));
     recovery.on_sent(at(10), sent(1));
@@ -254,7 +254,7 @@ fn what_is_lost_on_another_path_costs_the_present_one_nothing() {
     assert_eq!((recovery.loss(), recovery.loss_run()), (0.0, 1.0));
     assert!(recovery.ecn() && recovery.window() >= before);
     assert_eq!(recovery.mtu_probe(at(80)), Some(1472), "the search goes on");
-    // What is lost here counts.
+    // A loss here counts.
     recovery.on_nack(at(90), &[22..=22], &mut Outcomes::default());
     assert!(recovery.loss() > 0.0);
 }
@@ -271,7 +271,7 @@ fn what_elicits_nothing_may_come_with_a_congestion_mark_too() {
 }
 
 #[test]
-fn data_does_not_wait_for_a_probe_that_is_larger_than_the_window() {
+fn data_does_not_wait_for_a_probe_larger_than_the_window() {
     let loopback = RecoveryConfig { max_mtu: 65_507, ..config(Controller::NewReno) };
     let mut recovery = Recovery::new(&loopback, at(0));
     let size = recovery.mtu_probe(at(0)).expect("the search begins");
@@ -335,7 +335,7 @@ fn how_many_packets_are_lost_in_a_row_is_known() {
 
 /// What an application sends is not less if its window is smaller.
 #[test]
-fn a_flight_that_does_not_fill_the_window_does_not_cut_it_by_its_losses() {
+fn losses_of_a_flight_below_the_window_do_not_cut_it() {
     for (count, is_cut) in [(14, false), (80, true)] {
         let mut recovery = Recovery::new(&config(Controller::Copa), at(0));
         let mut next = 0;

@@ -10,10 +10,10 @@ pub(crate) struct Block<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// What stands in front of a block's bytes.
+/// The header of a block's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockHead {
-    /// The message's number, from 0 in the order in which messages are begun.
+    /// The message's number, from 0 in the order of their start.
     pub(crate) id: u64,
     /// Where the block begins in the message.
     pub(crate) offset: u32,
@@ -83,8 +83,8 @@ impl BlockHead {
         1 + varint_len(self.id) + place
     }
 
-    /// Appends what stands in front of the bytes. Without a length the block takes the rest of the packet, unless it is a
-    /// whole message, which has none.
+    /// Appends the header. Without a length the block takes the rest of the packet, unless it is a whole
+    /// message, which has none.
     pub(crate) fn put(&self, len: Option<u32>, out: &mut Vec<u8>) {
         let len = len.filter(|_| self.start.is_none() || !self.end);
         let start = if self.start.is_some() { START } else { 0 };

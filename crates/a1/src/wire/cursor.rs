@@ -13,7 +13,7 @@ impl<'a> Cursor<'a> {
         self.0.is_empty()
     }
 
-    /// What is left.
+    /// The remaining bytes.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }

@@ -39,20 +39,20 @@ pub(crate) enum Frame<'a> {
     Block(Block<'a>),
     /// Blocks of messages that are alike.
     Run(Run<'a>),
-    /// A begun message that will never be complete.
+    /// A message in progress that will never be complete.
     Gone {
         id: u64,
         /// Length of the message, so that both ends count the same window.
         len: u32,
         reason: Reason,
     },
-    /// Messages by the application's numbers that were dropped before they were begun.
+    /// Messages by the application's numbers that were dropped before their start.
     Dropped {
         first: u64,
         count: u64,
         reason: Reason,
     },
-    /// How many messages, and how many bytes of them, may have been begun since the connection began.
+    /// The number of messages, and of their bytes, that may have started since the connection began.
     Credit {
         messages: u64,
         bytes: u64,

@@ -17,7 +17,7 @@ pub(crate) const RESET_LENGTH: usize = 1 + 4 + ResetToken::LENGTH;
 /// The longest cookie that is taken along.
 const MAX_COOKIE: usize = 64;
 
-/// What is readable of a data packet without keys.
+/// The part of a data packet that is readable without keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DataHeader {
     /// The receiver's number for the connection.

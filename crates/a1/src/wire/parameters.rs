@@ -48,8 +48,8 @@ pub struct Qos {
     /// Which connection of a node goes first where several have something to send; a higher one does. One turn in 16 goes to who
     /// waits longest of the lowest.
     pub priority: u8,
-    /// Whether packets that are not encrypted carry a checksum. Without it damage is noticed only by that of UDP. Of the maximum:
-    /// whether there has to be one. Encryption checks anyway.
+    /// Whether packets that are not encrypted carry a checksum. Without it only UDP's own notices damage. In
+    /// the maximum: whether there has to be one. Encryption checks anyway.
     pub checksum: bool,
     /// Whether lost blocks are sent again while their message is worth it.
     pub retransmission: bool,
@@ -90,9 +90,9 @@ impl Qos {
     /// The most bytes that may be outstanding, unless two of the largest messages are more.
     pub const MAX_WINDOW: u64 = 64 << 20;
 
-    /// The bytes that may be outstanding towards this end: as many of the largest messages as may be outstanding have, and
-    /// at most [`Qos::MAX_WINDOW`] or two of the largest messages, whichever is more. The peer can make this end hold as
-    /// much.
+    /// The bytes that may be outstanding towards this end: the agreed number of the largest messages. The
+    /// limit is [`Qos::MAX_WINDOW`], or two of the largest messages if that is more. The peer can make this
+    /// end hold as much.
     //= spec/a1.md A1-FLOW-1
     pub fn receive_window(&self) -> u64 {
         let largest = u64::from(self.max_receive_message);

@@ -5,7 +5,8 @@ use super::cursor::{Cursor, MAX_VARINT, put_varint, varint_len};
 use super::error::Malformed;
 use super::head::message_len;
 
-/// Messages that are alike, one behind the other: the first may have begun in an earlier packet, the last may go on in a later one.
+/// Messages that are alike, one behind the other. The first may have started in an earlier packet, the last
+/// may go on in a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run<'a> {
     /// The low bits of the first one's number.
@@ -145,7 +146,7 @@ impl OpenRun {
         is_timely && self.is_like(id, message)
     }
 
-    /// For how long after this time messages may be told to be as old as it.
+    /// The time after this one for which messages may be declared as old as it.
     fn together_us(&self, since: i64) -> i64 {
         TOGETHER_US.max(self.now_us.saturating_sub(since) / TOGETHER_PART)
     }
@@ -161,7 +162,7 @@ impl OpenRun {
         self.last = (id, *message);
     }
 
-    /// With so many more bytes.
+    /// The run with this number of bytes more.
     pub(crate) fn with(self, bytes: usize) -> Self {
         Self { bytes: self.bytes + bytes, ..self }
     }
@@ -225,15 +226,16 @@ pub(super) const RUN_LAST: u8 = 0x2b;
 const SIZED: u8 = 1;
 const HEAD: u8 = 2;
 
-/// The shortest messages in a run: of shorter ones a packet could hold so many that packets which overtake each other made the low bits of
-/// their numbers ambiguous.
+/// The shortest messages in a run. With shorter ones a packet could hold more numbers than their low bits
+/// tell apart when packets overtake each other.
 const LEAST: u32 = 16;
 /// The longest: of longer ones most packets have a part that neither begins nor ends there, and that has a shorter head by itself.
 const MOST: u32 = 8192;
-/// Messages whose content came into being within this time, or this part of its age if that is more, are told to be as old as the first.
+/// Messages whose content came into being within this time, or this part of its age if that is more, are
+/// declared as old as the first.
 const TOGETHER_US: i64 = 100;
 const TOGETHER_PART: i64 = 64;
-/// How far from now a time may be of which only the low bits are told, which are those of 16.8 s.
+/// The largest distance from now of a time that is sent by its low bits, which cover 16.8 s.
 const RECENT_US: u64 = 4_000_000;
 
 #[cfg(test)]
@@ -309,7 +311,7 @@ mod tests {
         assert!(run.takes(8, &message(71)));
         let later = |us| Message { generated_us: message(0).generated_us + us, ..message(71) };
         assert!(run.takes(8, &later(TOGETHER_US)));
-        // Of what is old already, more is about the same time.
+        // For old content, more counts as the same time.
         let old = OpenRun::begin(7, 0, &message(70), message_time() + 64_000, &mut Vec::new());
         assert!(old.takes(8, &later(1000)) && !old.takes(8, &later(1001)));
         for (id, message) in [

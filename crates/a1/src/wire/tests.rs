@@ -325,7 +325,7 @@ fn qos_narrows_and_mirrors() {
 }
 
 #[test]
-fn a_quality_that_there_is_not_is_told_by_field_value_and_bounds() {
+fn an_invalid_quality_is_an_error_with_field_value_and_bounds() {
     let all = Qos {
         max_send_message: Qos::MAX_MESSAGE,
         max_receive_message: 0,
@@ -354,7 +354,7 @@ fn a_quality_that_there_is_not_is_told_by_field_value_and_bounds() {
 }
 
 #[test]
-fn whatever_comes_is_read_without_a_panic_and_written_again_alike() {
+fn any_bytes_are_read_without_a_panic_and_written_alike() {
     check!().for_each(|bytes: &[u8]| {
         if let Ok(packet) = Packet::parse(bytes) {
             let mut again = Vec::new();

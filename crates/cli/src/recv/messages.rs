@@ -36,8 +36,8 @@ pub(super) fn read(
         let received = connection.recv(WATCH);
         let now = freshwire_io::now();
         while let Some(missing) = connection.poll_missing() {
-            // Those that were never begun show as gaps between the numbers.
-            if let Missing::Begun { .. } | Missing::OfGroup { .. } = missing
+            // Messages that never started show as gaps between the numbers.
+            if let Missing::Committed { .. } | Missing::OfGroup { .. } = missing
                 && let Err(error) = account.item(&Item::Abandoned, now)
             {
                 return Ok(Some(error.to_string()));
@@ -76,5 +76,5 @@ fn is_passed_by(stats: &ConnectionStats) -> bool {
     stats.group_packets_received == 0 && stats.repairs_received >= MANY_REPAIRS
 }
 
-/// So many blocks that all packets before them are not lost by chance.
+/// With this number of blocks, all packets before them are not lost by chance. Chosen, not measured.
 const MANY_REPAIRS: u64 = 4;

@@ -218,7 +218,7 @@ fn what_expires_while_it_waits_is_never_sent_and_the_receiver_is_told() {
     let mut missing = Vec::new();
     while missing.iter().sum::<u64>() < 3 {
         match found("a report of missing records", || pair.receiving.poll_missing()) {
-            Missing::NeverBegun { first: seq, count, .. } => {
+            Missing::NeverCommitted { first: seq, count, .. } => {
                 assert!((first..first + 3).contains(&seq));
                 missing.push(count);
             }

@@ -26,7 +26,7 @@ impl Capture {
         Self { bytes, now: Timestamp::ZERO, keeps: usize::MAX }
     }
 
-    /// Keeps so many bytes of each datagram that follows.
+    /// Keeps this number of payload bytes of each datagram that follows.
     pub(crate) fn keep(&mut self, payload: usize) {
         self.keeps = payload;
     }

@@ -11,7 +11,7 @@ fn pair(loss: f64, seed: u64) -> Pair {
     Pair::new(lossy(10_000, 20, loss, seed))
 }
 
-fn stands(pair: &Pair) -> bool {
+fn is_established(pair: &Pair) -> bool {
     pair.ends.iter().all(|end| end.events.iter().all(|event| !matches!(event, Event::Closed(_))))
 }
 
@@ -22,7 +22,7 @@ fn agree(pair: &Pair) -> bool {
 
 //= spec/a1.md A1-FLOW-3
 #[test]
-fn messages_that_were_begun_arrive_although_smaller_ones_are_agreed_on_meanwhile() {
+fn messages_in_progress_arrive_although_the_limit_shrinks() {
     for seed in 0..50 {
         let mut pair = pair(0.2, seed);
         for seq in 0..8 {
@@ -31,21 +31,21 @@ fn messages_that_were_begun_arrive_although_smaller_ones_are_agreed_on_meanwhile
             }
         }
         pair.run_for(Duration::from_millis(100));
-        let begun: Vec<usize> = pair.ends.iter().map(|end| 8 - end.queue.len()).collect();
+        let taken: Vec<usize> = pair.ends.iter().map(|end| 8 - end.queue.len()).collect();
         let small = Qos { max_send_message: 1000, max_receive_message: 1000, ..Qos::default() };
         pair.ends[usize::from(seed % 2 == 0)].connection.set_qos(small).expect("within the maximum");
         pair.run_for(Duration::from_secs(20));
-        assert!(stands(&pair), "seed {seed}");
+        assert!(is_established(&pair), "seed {seed}");
         assert!(agree(&pair) && *pair.ends[0].connection.qos() == small, "seed {seed}");
-        for (end, begun) in begun.into_iter().enumerate() {
-            assert!(begun > 0 && pair.ends[1 - end].received.len() >= begun, "seed {seed}");
+        for (end, taken) in taken.into_iter().enumerate() {
+            assert!(taken > 0 && pair.ends[1 - end].received.len() >= taken, "seed {seed}");
         }
     }
 }
 
 //= spec/a1.md A1-FLOW-2
 #[test]
-fn fewer_outstanding_messages_are_fewer_once_what_was_granted_is_consumed() {
+fn a_smaller_window_holds_once_granted_credit_is_consumed() {
     let mut pair = pair(0.0, 1);
     let fewer = Qos { outstanding: 4, ..Qos::default() };
     pair.ends[1].connection.set_qos(fewer).expect("within the maximum");
@@ -90,7 +90,7 @@ fn changes_of_both_ends_that_cross_each_other_leave_them_agreed() {
         }
         // A silence of 30 s would end it.
         pair.run_for(Duration::from_secs(25));
-        assert!(stands(&pair), "seed {seed}");
+        assert!(is_established(&pair), "seed {seed}");
         assert!(pair.ends.iter().all(|end| !end.connection.is_qos_pending()), "seed {seed}");
         assert!(agree(&pair), "seed {seed}: {:?}", pair.ends.each_ref().map(|end| *end.connection.qos()));
     }

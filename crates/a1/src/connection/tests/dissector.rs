@@ -509,7 +509,7 @@ fn reading(bytes: &[u8]) -> (usize, bool) {
 }
 
 #[test]
-fn whatever_stands_in_a_packet_is_read_as_the_crate_reads_it() {
+fn any_packet_is_read_as_the_crate_reads_it() {
     if !has_tshark() {
         return;
     }
@@ -613,7 +613,7 @@ fn updated_keys_are_followed_and_late_packets_open() {
 }
 
 #[test]
-fn packets_that_a_network_card_cuts_apart_are_told_apart() {
+fn packets_cut_apart_by_a_network_card_are_read_one_by_one() {
     if !has_tshark() {
         return;
     }
@@ -630,7 +630,7 @@ fn packets_that_a_network_card_cuts_apart_are_told_apart() {
 }
 
 #[test]
-fn a_groups_packets_are_read_by_who_saw_somebody_become_a_member() {
+fn a_groups_packets_are_readable_after_an_observed_invitation() {
     if !has_tshark() {
         return;
     }
@@ -710,7 +710,7 @@ fn a_capture_may_begin_after_many_packets() {
     assert_eq!(*messages, ["100663295", "100663296"]);
 }
 
-/// A capture is looked at while it is made, and its keys come after it has begun.
+/// A capture is read while it is written, and its keys come after its start.
 #[test]
 fn a_key_log_that_grows_is_read_again() {
     if !has_tshark() {
@@ -718,7 +718,7 @@ fn a_key_log_that_grows_is_read_again() {
     }
     let mut capture = Capture::new();
     add_handshake(&mut capture);
-    let begun = capture.bytes().len();
+    let start = capture.bytes().len();
     let mut pair = eventful();
     let sent = pair.log.take().unwrap();
     capture.add_all(&sent[..4]);
@@ -734,11 +734,11 @@ fn a_key_log_that_grows_is_read_again() {
         .spawn()
         .unwrap();
     let mut input = process.stdin.take().unwrap();
-    input.write_all(&capture.bytes()[..begun]).unwrap();
+    input.write_all(&capture.bytes()[..start]).unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert_eq!(lines.next().unwrap(), "1\t");
     fs::write(tshark.folder.join("keys.txt"), key_log()).unwrap();
-    input.write_all(&capture.bytes()[begun..]).unwrap();
+    input.write_all(&capture.bytes()[start..]).unwrap();
     drop(input);
     let rest: Vec<String> = lines.collect();
     assert!(process.wait().unwrap().success());

@@ -36,7 +36,7 @@ struct Liar {
     traffic: BTreeMap<SocketAddr, [usize; 2]>,
     /// Numbers of the victim's packets.
     heard: RangeSet,
-    /// What is said is put together here instead of being sent.
+    /// Frames are collected here instead of being sent.
     packed: Option<Vec<u8>>,
 }
 
@@ -219,7 +219,7 @@ fn what_breaks_a_rule_ends_the_connection_with_a_reason() {
 /// The bytes of a message whose length is not said would be kept beyond the window.
 //= spec/a1.md A1-FLOW-1, A1-FLOW-3
 #[test]
-fn what_is_known_of_messages_without_length_is_within_the_window() {
+fn messages_without_length_stay_within_the_window() {
     let mut liar = Liar::with(Qos { max_receive_message: 20 << 20, ..Qos::default() });
     for id in 0..4 {
         assert_eq!(liar.closed(), None, "64 MiB are for three of 20");
@@ -265,7 +265,7 @@ fn a_message_of_which_not_all_was_sent_cannot_be_whole() {
 }
 
 #[test]
-fn a_window_that_is_made_small_and_large_again_and_again_is_no_larger_than_before() {
+fn a_window_that_shrinks_and_grows_is_no_larger_than_before() {
     let mut liar = Liar::new();
     for serial in 1..=100 {
         let narrow = serial % 2 == 1;
@@ -449,7 +449,7 @@ fn tell(liar: &mut Liar, lie: &Lie) {
 }
 
 #[test]
-fn what_is_told_twice_is_reported_once() {
+fn a_report_that_comes_twice_is_delivered_once() {
     let mut liar = Liar::new();
     for first in [5, 5, 7, 5, 20] {
         liar.tell(&Frame::Dropped { first, count: 2, reason: Reason::Expired });
@@ -463,7 +463,7 @@ fn what_is_told_twice_is_reported_once() {
 }
 
 #[test]
-fn whatever_a_peer_with_keys_says_the_victim_lives_and_comes_to_rest() {
+fn the_victim_survives_any_frames_of_a_peer_with_keys() {
     let lies = produce::<Vec<Lie>>().with().len(0..=40usize);
     check!().with_generator(lies).with_iterations(2000).with_max_len(1 << 13).for_each(|lies| {
         let mut liar = Liar::new();

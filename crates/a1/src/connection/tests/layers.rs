@@ -28,7 +28,7 @@ fn run(kibit: u64, delay_ms: u64, loss: f64, burst: Option<f64>, seed: u64) -> O
     run_from(300, kibit, delay_ms, loss, burst, seed)
 }
 
-/// The same with the first layer so many milliseconds after the connection began.
+/// The same with the first layer `begin_ms` after the connection began.
 fn run_from(begin_ms: u64, kibit: u64, delay_ms: u64, loss: f64, burst: Option<f64>, seed: u64) -> Outcome {
     let loss_model = match burst {
         Some(mean_packets) => Loss::Burst { share: loss, mean_packets },
@@ -169,15 +169,15 @@ const MATRIX: [(u64, f64, u64, f64); 24] = [
 /// In the first window the rate looks like a fraction of what it is, and a prediction made with it would give up the base.
 //= spec/a1.md A1-MSG-2
 #[test]
-fn the_first_base_layer_is_not_given_up_for_a_rate_that_is_not_known_yet() {
+fn the_first_base_layer_survives_an_unknown_rate() {
     for seed in [14, 25, 42] {
         let run = run(256, 100, 0.01, None, seed);
         assert_eq!(run.bases, WINDOWS, "seed {seed}");
     }
 }
 
-/// What small packets brought back of a queue was the one that the last large packet had met, so that the window shrank for it once a
-/// round, as long as nothing large was sent: the next base layer left in trickles.
+/// The queue that small packets reported was the one that the last large packet had met. So the window shrank
+/// for it once a round, as long as nothing large was sent, and the next base layer left in trickles.
 #[test]
 fn a_queue_that_is_gone_does_not_shrink_the_window() {
     for seed in [1076, 1089, 1101, 1120, 1156, 1189, 1197] {
@@ -209,7 +209,7 @@ fn the_first_layers_are_on_time_whenever_they_are_sent() {
 
 /// As long as nothing is known of the path, only what is large waits, and only for a key whose time is limited.
 #[test]
-fn what_is_in_the_way_of_no_repair_does_not_wait_for_the_first_answer() {
+fn messages_that_delay_no_repair_do_not_wait_for_an_answer() {
     for (len, lifetime, waits) in
         [(500, Some(LIFETIME), false), (20_000, None, false), (20_000, Some(LIFETIME), true)]
     {
@@ -224,7 +224,7 @@ fn what_is_in_the_way_of_no_repair_does_not_wait_for_the_first_answer() {
     }
 }
 
-/// An agreed rate is no less a limit than a link: what would be late for it is not begun.
+/// An agreed rate limits as a link does: a message that would be late for it is not started.
 //= spec/choice.md 8
 #[test]
 fn layers_are_on_time_within_an_agreed_rate() {

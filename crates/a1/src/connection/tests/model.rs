@@ -14,13 +14,14 @@ use crate::wire::Qos;
 
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 enum Step {
-    /// Push a record of this many hundred bytes, with a lifetime of so many tens of milliseconds; 0 is for ever.
+    /// Push a record of `hundreds` of bytes, with a lifetime of this number of tens of milliseconds; 0 is for
+    /// ever.
     Push { end: bool, hundreds: u8, lifetime: u8 },
     /// Drop the queued record with this number.
     Drop { end: bool, seq: u8 },
     /// Replace the payload of the queued record with this number.
     Replace { end: bool, seq: u8, hundreds: u8 },
-    /// Let so many milliseconds pass.
+    /// Let this number of milliseconds pass.
     Wait { ms: u8 },
     /// The application takes messages from now on, or leaves them.
     Consume { end: bool, consumes: bool },
@@ -41,7 +42,7 @@ struct World {
     fec: bool,
 }
 
-/// What was asked of one end.
+/// Requests to one end.
 #[derive(Default)]
 struct Model {
     /// Payload length and deadline of each record that was pushed and neither dropped nor replaced since.
@@ -137,7 +138,7 @@ fn verify(pair: &Pair, models: &[Model; 2], in_order: bool) {
                 }
                 Some(Outcome::Dropped(_)) => assert!(deadline.is_some(), "{seq} is reliable"),
                 Some(outcome) => panic!("{seq} was settled as {outcome}"),
-                // What is larger than what is agreed on is refused before it is begun.
+                // A message larger than agreed is refused before its first byte is sent.
                 None => {
                     assert!(deadline.is_some() || *len > SMALL as usize, "{seq} is reliable and has no fate")
                 }
@@ -147,7 +148,7 @@ fn verify(pair: &Pair, models: &[Model; 2], in_order: bool) {
 }
 
 #[test]
-fn whatever_happens_nothing_reliable_is_lost_and_nothing_stale_comes_unmarked() {
+fn nothing_reliable_is_lost_and_nothing_stale_is_unmarked() {
     check!().with_type::<(World, Vec<Step>)>().with_max_len(512).for_each(|(world, steps)| {
         let config = ConnectionConfig {
             in_order: world.in_order,
@@ -180,7 +181,7 @@ fn whatever_happens_nothing_reliable_is_lost_and_nothing_stale_comes_unmarked() 
                 break;
             }
         }
-        // What is gone is still to be told, so that what is in order comes.
+        // Abandoned messages are still to be reported, so that messages in order come.
         pair.run_for(Duration::from_secs(10));
         assert!(pair.ends.iter().all(|end| end.events.iter().all(|event| !is_end(event))));
         let [near, far] = &pair.ends;

@@ -41,13 +41,13 @@ fn what_expires_in_an_outage_is_dropped_when_it_does() {
     let (end, _) = offer(&mut pair, next, Duration::from_secs(1));
     assert!(pair.ends[0].connection.stats().packets_sent > sent + 40, "it goes on");
     pair.run_for(Duration::from_secs(1));
-    let mut told = 0;
+    let mut reports = 0;
     while let Some(missing) = pair.ends[1].connection.poll_missing() {
-        told += match missing {
-            Missing::Begun { .. } => 1,
-            Missing::NeverBegun { count, .. } => count,
+        reports += match missing {
+            Missing::Committed { .. } => 1,
+            Missing::NeverCommitted { count, .. } => count,
             Missing::OfGroup { .. } => panic!("there is no group"),
         };
     }
-    assert_eq!(pair.ends[1].received.len() as u64 + told, end, "the receiver knows of all");
+    assert_eq!(pair.ends[1].received.len() as u64 + reports, end, "the receiver knows of all");
 }

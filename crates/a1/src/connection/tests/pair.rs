@@ -41,7 +41,7 @@ pub(crate) struct Sent {
 pub(crate) struct Pair {
     pub(crate) now: Timestamp,
     pub(crate) ends: [End; 2],
-    /// What was sent, if somebody wants to know.
+    /// Sent packets, if a test wants them.
     pub(crate) log: Option<Vec<Sent>>,
     links: [Link<Sent>; 2],
 }

@@ -29,7 +29,8 @@ fn change(pair: &mut Pair, end: usize, change: impl FnOnce(&mut Qos)) {
     assert_eq!(*pair.ends[1 - end].connection.qos(), qos.mirrored());
 }
 
-/// Pushes so many messages of 1000 bytes at `from`; how many bytes of them are at the other end after `time`.
+/// Pushes `messages` of 1000 bytes at `from`. Returns how many bytes of them are at the other end after
+/// `time`.
 fn arrive(pair: &mut Pair, from: usize, messages: u64, time: Duration) -> usize {
     let before = pair.ends[1 - from].received.len();
     for seq in 0..messages {
@@ -73,7 +74,7 @@ fn without_retransmission_nothing_that_is_lost_is_sent_again() {
         let abandoned = pair.ends[0].fates.iter().filter(|(_, fate)| given_up(fate)).count();
         let mut missing = 0;
         while let Some(report) = pair.ends[1].connection.poll_missing() {
-            assert!(matches!(report, Missing::Begun { reason: Reason::Abandoned, .. }), "{report:?}");
+            assert!(matches!(report, Missing::Committed { reason: Reason::Abandoned, .. }), "{report:?}");
             missing += 1;
         }
         let stats = pair.ends[0].connection.stats();
@@ -153,7 +154,7 @@ fn an_end_sends_no_message_that_is_larger_than_either_allows() {
         assert_eq!(lens(1), [2000, 1999], "end {end} has asked");
         assert_eq!(lens(0), [2000, 2001, 50_000, 1999], "the other direction is as it was");
         let missing = pair.ends[1].connection.poll_missing();
-        assert_eq!(missing, Some(Missing::NeverBegun { first: 1, count: 2, reason: Reason::Invalid }));
+        assert_eq!(missing, Some(Missing::NeverCommitted { first: 1, count: 2, reason: Reason::Invalid }));
         assert!(pair.ends.iter().all(|end| !end.events.iter().any(|e| matches!(e, Event::Closed(_)))));
     }
 }

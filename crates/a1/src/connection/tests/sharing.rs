@@ -92,7 +92,7 @@ fn whatever_shares_a_packet_arrives_as_it_was() {
 
 //= spec/a1.md A1-FRM-5
 #[test]
-fn the_low_bits_of_a_number_are_those_of_one_near_to_what_has_come() {
+fn low_bits_of_a_number_mean_the_one_nearest_to_the_newest() {
     let qos = Qos::default();
     let mut inbox = Inbox::of_group(1, &qos, Pool::default());
     assert_eq!(inbox.full_number(5), 5);
@@ -117,9 +117,9 @@ fn what_has_no_room_in_a_packet_can_still_be_dropped() {
     let end = &mut pair.ends[0];
     let transmit = end.connection.poll_transmit(now, &mut end.queue, &mut Vec::new()).expect("a packet");
     assert!(transmit.bytes > size - 100 && transmit.bytes <= size, "{transmit:?} of {size}");
-    assert!(end.queue.drop_seq(1), "it was begun for a packet in which it is not");
+    assert!(end.queue.drop_seq(1), "it was committed for a packet in which it is not");
 }
 
-/// Messages of a run count as made with the first, up to 100 us before or a 64th of its age; the rest is what the clock's estimate may be
-/// wrong by.
+/// Messages of a run count as made with the first, up to 100 us before or a 64th of its age. The rest is the
+/// possible error of the clock's estimate.
 const ROUNDING: Duration = Duration::from_micros(120);

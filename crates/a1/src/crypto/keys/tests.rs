@@ -141,7 +141,7 @@ fn a_forged_phase_updates_nothing() {
 }
 
 #[test]
-fn keys_are_updated_by_themselves_and_never_serve_beyond_their_limit() {
+fn keys_update_themselves_and_keep_within_their_limit() {
     let limits = KeyLimits { update_after: 10, seals: 15, ..KeyLimits::default() };
     let mut pair = Pair::new(limits);
     for _ in 0..100 {
@@ -184,7 +184,7 @@ fn a_checksum_finds_damage_and_a_wrong_number() {
 }
 
 #[test]
-fn without_a_checksum_nothing_is_added_and_what_has_one_is_read_too() {
+fn without_checksums_none_is_added_and_one_is_still_read() {
     let mut keys = Keys::new(Protection::DangerousPlain, &secrets().0);
     let mut checked = b"payload".to_vec();
     keys.seal(6, &mut checked, 0).unwrap();

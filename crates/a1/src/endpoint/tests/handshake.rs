@@ -3,7 +3,7 @@ use crate::crypto::Protection;
 use crate::wire::{MIN_INITIATION, Qos};
 use freshwire_record::Rate;
 
-/// Who sent what first: the type of each packet of a handshake.
+/// The type of each packet of a handshake, in the order of sending.
 fn kinds(world: &World) -> Vec<&'static str> {
     let kind = |flying: &Flying| match Packet::parse(&flying.bytes) {
         Ok(Packet::Initiation { cookie: &[], .. }) => "initiation",
@@ -20,7 +20,7 @@ fn kinds(world: &World) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_connection_stands_after_two_round_trips_and_carries_messages_both_ways() {
+fn a_connection_carries_messages_after_two_round_trips() {
     let (mut world, ours, theirs) = World::connected();
     assert_eq!(kinds(&world)[..4], ["initiation", "retry", "initiation with cookie", "response"]);
     assert_eq!(world.server().endpoint.half_open(), 0);
@@ -33,7 +33,7 @@ fn a_connection_stands_after_two_round_trips_and_carries_messages_both_ways() {
 
 //= spec/a1.md A1-HS-2, A1-HS-3
 #[test]
-fn nothing_is_kept_and_little_is_sent_before_an_address_is_proved() {
+fn an_unproved_address_costs_no_state_and_few_bytes() {
     let mut world = World::new(client_config(), server_config());
     world.connect();
     world.launch();
@@ -159,7 +159,7 @@ fn the_list_of_keys_is_kept() {
         world.connect();
         world.run(Duration::from_secs(1));
         assert_eq!(world.client().connected().len(), usize::from(works));
-        assert_eq!(world.server().incoming().len(), usize::from(works), "others are not even told of");
+        assert_eq!(world.server().incoming().len(), usize::from(works), "others are not even reported");
         let codes: Vec<u64> = world
             .client()
             .failures()
@@ -291,7 +291,7 @@ fn answers_leave_from_the_address_that_was_asked_last() {
 }
 
 #[test]
-fn another_version_is_told_and_given_up_soon() {
+fn another_version_is_reported_and_given_up_soon() {
     let mut world = World::new(client_config(), server_config());
     world.connect();
     world.launch();
@@ -301,7 +301,7 @@ fn another_version_is_told_and_given_up_soon() {
     world.launch();
     assert_eq!(kinds(&world), ["initiation", "version"]);
     assert!(world.history[1].bytes.len() * 30 < MIN_INITIATION);
-    // The client is told of a version that it does not speak.
+    // The client gets a version that it does not speak.
     world.flying.clear();
     let mut version = world.history[1].clone();
     let end = version.bytes.len() - 1;

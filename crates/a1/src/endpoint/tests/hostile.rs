@@ -79,7 +79,7 @@ fn a_cookie_counts_only_for_its_address_its_id_and_its_time() {
 }
 
 #[test]
-fn an_old_cookie_is_replaced_and_the_connection_stands() {
+fn an_old_cookie_is_replaced_and_the_connection_succeeds() {
     let mut world = World::new(client_config(), server_config());
     let handle = world.connect_with(
         &ConnectConfig::default().timeout(Duration::from_secs(60)),
@@ -180,7 +180,7 @@ fn packets_that_come_twice_count_once() {
     assert_eq!(
         world.server().incoming().len(),
         1,
-        "an old initiation begins nothing while the connection stands"
+        "an old initiation begins nothing while the connection is established"
     );
     assert_eq!((world.client().failures(), world.server().failures()), (vec![], vec![]));
     world.client().push(ours, b"still there");
@@ -188,7 +188,7 @@ fn packets_that_come_twice_count_once() {
     assert_eq!(world.server().received.len(), 2);
 }
 
-/// An initiator that has begun anew, because it got another cookie, may complete either attempt.
+/// An initiator that started anew, because it got another cookie, may complete either attempt.
 #[test]
 fn an_older_initiation_that_comes_late_disturbs_nobody() {
     let (mut world, older) = until_cookie();
@@ -211,7 +211,7 @@ fn an_older_initiation_that_comes_late_disturbs_nobody() {
 }
 
 #[test]
-fn packets_for_nobody_are_counted_and_answered_by_less_than_they_are() {
+fn packets_for_nobody_are_counted_and_get_smaller_answers() {
     let (mut world, _, _) = World::connected();
     let data = world.history.iter().rev().find(|flying| flying.bytes[0] >> 4 == 4).unwrap().clone();
     let sent = world.history.len();

@@ -131,7 +131,7 @@ fn a_reset_that_is_replayed_does_not_reach_the_next_connection() {
 }
 
 #[test]
-fn nobody_learns_the_token_of_a_connection_that_stands() {
+fn nobody_learns_the_token_of_an_established_connection() {
     let (mut world, ours, theirs) = World::connected();
     world.client().push(ours, b"first");
     world.run(Duration::from_secs(1));
@@ -158,7 +158,7 @@ fn nobody_learns_the_token_of_a_connection_that_stands() {
 
 //= spec/a1.md A1-RST-1
 #[test]
-fn resets_are_smaller_than_what_they_answer_and_rare_and_answer_no_reset() {
+fn resets_are_small_and_rare_and_answer_no_reset() {
     let limits = Limits { resets_per_second: 10, ..Limits::default() };
     let mut world = World::new(client_config(), server_config().limits(limits));
     let (from, to) = (world.nodes[CLIENT].address, world.nodes[SERVER].address);

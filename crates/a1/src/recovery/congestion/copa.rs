@@ -260,7 +260,7 @@ impl Copa {
     fn look_at_queue(&mut self, queue: Duration) {
         self.round.longest[0] = self.round.longest[0].max(queue);
         let longest = self.round.longest.into_iter().max().unwrap_or_default();
-        // Neither can a queue be told from the bursts that make it.
+        // A queue cannot be distinguished from the bursts that make it.
         let bursts = self.rate.map_or(Duration::ZERO, |rate| rate.time_for(2 * self.burst()));
         self.round.is_empty |= queue <= longest.mul_f64(NEARLY_EMPTY).max(bursts);
     }

@@ -127,8 +127,8 @@ fn a_step_of_the_rate_is_followed() {
         println!("6, 1, 6 Mbit/s: {from} s to {to} s: use {used:.3}, wait {wait:.1?}");
         assert!(used > 0.9, "{used}");
     }
-    // What was in flight at six times the rate was lost three times over, which is taken for congestion for ten seconds. The queue
-    // holds 120 ms.
+    // Packets in flight at six times the rate were lost three times over, which is taken for congestion for
+    // ten seconds. The queue holds 120 ms.
     assert!(report.wait(6.5, 10.0, 0.5) < Duration::from_millis(120));
     // A second later most of the new rate is in use.
     assert!(report.rate(11.0, 12.0) > 0.5 * 6e6);

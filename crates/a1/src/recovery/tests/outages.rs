@@ -44,7 +44,7 @@ fn a_peer_that_goes_on_talking_does_not_make_probes_frequent() {
 }
 
 #[test]
-fn an_answer_that_comes_late_ends_the_outage_and_gives_the_next_one_as_long() {
+fn a_late_answer_ends_the_outage_and_extends_the_next_one() {
     let (mut recovery, now, number) = outage();
     let before = recovery.pto();
     let given_up = number - 2;

@@ -32,7 +32,7 @@ struct Grid {
     links: &'static [Link],
     /// Links that crowds share.
     crowded: &'static [Link],
-    /// Queues as parts of what a round trip holds; 0 stands for ten packets.
+    /// Queues as parts of the content of a round trip; 0 means ten packets.
     queues: [f64; 4],
     /// Seconds between the beginnings of flows.
     apart: [f64; 2],
@@ -66,7 +66,7 @@ const SECONDS: f64 = 60.0;
 const SETTLED: f64 = 15.0;
 const TEN_PACKETS: u64 = 15_000;
 
-/// Flows that begin so many seconds apart.
+/// Flows that start `apart` seconds apart.
 fn flows(kinds: &[Kind], apart: f64) -> Vec<Flow> {
     kinds.iter().zip(0..).map(|(&kind, at)| flow(kind, f64::from(at) * apart)).collect()
 }
@@ -81,7 +81,7 @@ fn lost(reports: &[Report]) -> f64 {
     sum(|report| report.lost) / sum(|report| report.sent)
 }
 
-/// Runs all scenes or one of so many, two at a time.
+/// Runs all scenes or one in `one_of`, two at a time.
 fn each<T: Send, R: Send>(scenes: Vec<T>, one_of: usize, run: impl Fn(T) -> R + Sync) -> Vec<R> {
     let one_of = if std::env::var("SCENES").is_ok_and(|which| which == "all") { 1 } else { one_of };
     let scenes = Mutex::new(scenes.into_iter().step_by(one_of));
@@ -101,7 +101,7 @@ fn each<T: Send, R: Send>(scenes: Vec<T>, one_of: usize, run: impl Fn(T) -> R + 
     results.into_inner().unwrap()
 }
 
-/// Bytes of a queue that holds so many round trips; 0 stands for ten packets.
+/// Bytes of a queue that holds this number of round trips; 0 means ten packets.
 fn queue(link: Link, round_trips: f64) -> u64 {
     if round_trips == 0.0 { TEN_PACKETS } else { ((product(link) as f64 * round_trips) as u64).max(4500) }
 }

@@ -108,9 +108,9 @@ fn nobody_is_kept_out_of_a_queue_of_ten_packets() {
     }
 }
 
-/// What is lost by chance is told from what such a queue loses.
+/// Random loss differs from the losses of such a queue.
 #[test]
-fn random_loss_in_a_queue_of_ten_packets_is_not_taken_for_others() {
+fn random_loss_in_a_short_queue_is_not_taken_for_other_flows() {
     for (rate, bits, delay) in [("20Mbit", 2e7, 50), ("50Mbit", 5e7, 50)] {
         for share in [0.005, 0.02] {
             let scene = Scene::new(rate, delay).queue(15_000).loss(Loss::Random { share });
@@ -121,8 +121,8 @@ fn random_loss_in_a_queue_of_ten_packets_is_not_taken_for_others() {
     }
 }
 
-/// The share of their packets that so many flows of our kind lose in a minute, over links of these rates, delays and queues, begun so
-/// many seconds apart.
+/// The share of their packets that `flows` of our kind lose in a minute, over links of these rates, delays
+/// and queues, when they start `apart` seconds apart.
 fn lost_by_crowds(flows: u32, links: &[(&str, u64, u64)], apart: &[f64]) -> f64 {
     let (mut lost, mut sent) = (0, 0);
     for &(rate, delay, queue) in links {

@@ -100,7 +100,7 @@ fn a_peer_with_many_groups_gets_no_more_memory_than_one_window() {
     for group in 0..12 {
         invite(&mut liar, group, 0);
         for id in 0..8 {
-            // Of every second one a part is missing.
+            // Every second message misses a part.
             let head = head(id, 0, Some(9_000 + (id % 2) as u32 * 100), id % 2 == 0);
             liar.tell(&Frame::GroupBlock { group, block: Block { head, bytes: &bytes } });
             check_bounds(&mut liar);
@@ -176,7 +176,7 @@ fn an_invitation_that_comes_again_changes_nothing() {
 }
 
 #[test]
-fn an_invitation_that_is_not_followed_is_reported_and_costs_nothing() {
+fn a_declined_invitation_is_reported_and_costs_nothing() {
     let mut liar = Liar::new();
     liar.is_heard = false;
     for group in 0..16 {

@@ -10,8 +10,8 @@ fn acknowledge(liar: &mut Liar, heard: &RangeSet) {
     liar.tell(&Frame::Ack(Ack { ranges, delay_us: 0, at_us: 0, ce: 0 }));
 }
 
-/// How many packets are sent until the victim ends the connection, from the `honest`th on, from which on also what has not
-/// come is acknowledged: all of it, or one packet after the other.
+/// The number of packets that are sent until the victim ends the connection. From the `honest`th on, missing
+/// packets are acknowledged as well: all of them, or one after the other.
 fn packets_until_found_out(honest: u64, one_by_one: bool, seed: u8) -> u64 {
     let mut liar = Liar::new();
     let connection = &mut liar.victim().connection;

@@ -67,7 +67,7 @@ fn run(steps: &[Step], protection: Protection, checksum: bool) {
 }
 
 #[test]
-fn an_address_that_is_not_proved_gets_no_more_than_three_times_what_came_from_it() {
+fn an_unproved_address_gets_at_most_three_times_its_bytes() {
     let steps = produce::<Vec<Step>>().with().len(0..=40usize);
     check!().with_generator(steps).with_iterations(1000).with_max_len(1 << 12).for_each(|steps| {
         run(steps, Protection::Aead, true);
@@ -100,7 +100,7 @@ fn an_address_is_challenged_again_when_more_has_come_from_it() {
 
 //= spec/a1.md A1-PATH-3
 #[test]
-fn an_answer_to_a_sync_of_the_old_path_measures_nothing_on_the_new_one() {
+fn a_sync_echo_of_the_old_path_measures_nothing_on_the_new_one() {
     let mut liar = Liar::new();
     liar.listen(Duration::from_millis(10));
     let now = liar.pair.now;

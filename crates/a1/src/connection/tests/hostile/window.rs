@@ -29,7 +29,7 @@ fn credits(heard: &[Vec<u8>]) -> Vec<u64> {
 }
 
 #[test]
-fn what_is_no_block_leaves_beyond_the_window_up_to_a_bound_and_in_the_end() {
+fn control_frames_leave_beyond_the_window_up_to_a_bound() {
     let mut liar = full();
     let mut said = Vec::new();
     for id in 0..1000 {

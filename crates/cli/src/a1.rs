@@ -29,7 +29,7 @@ const WATCH: Duration = Duration::from_millis(100);
 /// The reason for everybody but the first peer.
 const BUSY: &str = "it has a peer already";
 
-/// How many signs of life fit into the idle timeout unless told otherwise: of those but one may be lost.
+/// Signs of life within the idle timeout, by default. All but one may be lost. Chosen, not measured.
 const SIGNS_OF_LIFE: u32 = 3;
 
 /// The shortest idle timeout: a process may be left without a processor for longer than less.
@@ -212,7 +212,7 @@ impl A1Args {
             (Endpoint::Connect(..), None) => bail!("the peer's key is not known"),
             (Endpoint::Listen(address), _) => {
                 let node = self.listen(address, A1Options { asks: true, ..options }, other)?;
-                let connection = first_that_stands(&node)?;
+                let connection = first_established(&node)?;
                 say(&format!("connected to {}", name_of(&connection)));
                 Ok(OpenConnection { connection, node })
             }
@@ -237,7 +237,7 @@ impl A1Args {
         Ok(OpenConnection { connection, node })
     }
 
-    /// A node that waits there, of which the user has been told.
+    /// Opens a node that listens there, and prints its address.
     pub(crate) fn listen(&self, address: &str, options: A1Options, other: OtherSide) -> anyhow::Result<Node> {
         let mut config = self.node_config(options)?;
         if !self.allow_key.is_empty() {
@@ -302,7 +302,7 @@ fn explain(error: ConnectError, patience: Duration, own: &PublicKey) -> anyhow::
 }
 
 /// The first that is established; the others are refused.
-fn first_that_stands(node: &Node) -> anyhow::Result<Connection> {
+fn first_established(node: &Node) -> anyhow::Result<Connection> {
     let mut newcomers = Newcomers::default();
     loop {
         if let Some(connection) = newcomers.accept(node, WATCH)? {

@@ -8,7 +8,7 @@ use freshwire_server::peer::{self, Patience, PeerError};
 
 use crate::output::say;
 
-/// How long a host that does not answer at all is tried: the system sends its request five times within this time (RFC 6298
+/// Time for a host that does not answer at all. The system sends its request five times within it (RFC 6298
 /// has the timeouts), and would go on for two minutes.
 const ANSWER: Duration = Duration::from_secs(30);
 

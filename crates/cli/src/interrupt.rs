@@ -22,10 +22,10 @@ impl Interrupt {
     pub fn watch() -> anyhow::Result<Self> {
         let signals = Signals::take_over().context("cannot take over the signals")?;
         let [arrived, armed] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
-        let (told, orderly) = (Arc::clone(&arrived), Arc::clone(&armed));
+        let (asked, orderly) = (Arc::clone(&arrived), Arc::clone(&armed));
         let wait = move || {
             while let Ok(signal) = signals.wait() {
-                let asked_again = !signal.is_child && told.swap(true, Ordering::SeqCst);
+                let asked_again = !signal.is_child && asked.swap(true, Ordering::SeqCst);
                 if !signal.is_child && (asked_again || !orderly.load(Ordering::SeqCst)) {
                     exit(INTERRUPTED);
                 }

@@ -60,7 +60,7 @@ fn link(args: &SignArgs, key: &LinkKey, now: u64) -> anyhow::Result<String> {
         Allow::View => Right::View,
         Allow::Publish => Right::Publish,
     };
-    // Whoever gets the link needs no user.
+    // The holder of the link needs no user.
     let target = without_user(&args.target);
     let stream = match &args.stream {
         Some(name) => check_stream_name(name).map(|()| name.as_str())?,

@@ -221,7 +221,7 @@ fn over_a1_who_comes_second_is_refused_at_either_end() {
 }
 
 #[test]
-fn over_a1_a_source_may_be_quiet_for_longer_than_the_idle_timeout() {
+fn over_a1_a_source_may_pause_longer_than_the_idle_timeout() {
     let listens = ["recv", "--carrier", "a1", "--listen", "127.0.0.1:0", "--content", "bytes", "--json"];
     let recv = Running::start(freshwire(&listens).args(["--idle-timeout", "2s"]).stdin(Stdio::null()));
     recv.port();
@@ -237,7 +237,7 @@ fn over_a1_a_source_may_be_quiet_for_longer_than_the_idle_timeout() {
 }
 
 #[test]
-fn over_a1_the_keys_for_wireshark_are_written_where_the_user_says() {
+fn over_a1_keys_for_wireshark_go_to_the_users_file() {
     let folder = tempfile::tempdir().unwrap();
     let keys = folder.path().join("keys");
     let recv = Running::start(
@@ -256,7 +256,7 @@ fn over_a1_the_keys_for_wireshark_are_written_where_the_user_says() {
 }
 
 #[test]
-fn over_a1_a_wrong_key_is_told_and_a_kept_one_stays() {
+fn over_a1_a_wrong_key_is_reported_and_a_kept_one_stays() {
     let folder = tempfile::tempdir().unwrap();
     let key = folder.path().join("key").to_str().unwrap().to_owned();
     let listens = ["recv", "--carrier", "a1", "--listen", "127.0.0.1:0", "--key", &key];
@@ -280,7 +280,7 @@ fn over_a1_a_wrong_key_is_told_and_a_kept_one_stays() {
 }
 
 #[test]
-fn over_a1_only_the_keys_on_the_list_connect_and_the_listener_says_whose_it_was() {
+fn over_a1_only_listed_keys_connect_and_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     // The key of a side that connects is printed when it is refused.
@@ -308,7 +308,7 @@ fn over_a1_only_the_keys_on_the_list_connect_and_the_listener_says_whose_it_was(
 }
 
 #[test]
-fn over_a1_a_record_that_is_too_large_is_an_error_that_says_what_to_do() {
+fn over_a1_a_too_large_record_is_an_error_with_a_remedy() {
     let listens = ["recv", "--carrier", "a1", "--listen", "127.0.0.1:0", "--content", "bytes", "--json"];
     for (most, is_enough) in [("4MiB", false), ("5MiB", true)] {
         let recv = Running::start(freshwire(&listens).args(["--largest-record", most]).stdin(Stdio::null()));
@@ -360,7 +360,7 @@ fn over_a1_as_many_records_are_outstanding_as_either_end_says() {
         assert_eq!(sent["delivered_records"], 2000);
         sent["writes"].as_u64().unwrap()
     };
-    // Small records share packets unless one is to be consumed before the next one may be begun.
+    // Small records share packets unless one is to be consumed before the next one may start.
     assert!(writes(&[], &[]) < 1000);
     assert!(writes(&["--outstanding", "1"], &[]) >= 2000);
     assert!(writes(&[], &["--outstanding", "1"]) >= 2000);
@@ -504,7 +504,7 @@ fn a_full_disk_is_said() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_is_said_before_anybody_is_connected() {
+fn an_unusable_file_is_reported_before_connecting() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("text");
     std::fs::write(&text, "no video at all").unwrap();
@@ -614,7 +614,7 @@ fn ffmpeg_reads_a_paced_stream_without_an_error() {
 }
 
 #[test]
-fn across_a_bad_link_records_are_whole_and_the_base_layer_is_there() {
+fn a_bad_link_keeps_records_whole_and_the_base_layer() {
     if run(&["doctor", "--json", "--probe-link"]).code != Some(0) || !has("unshare", "--version") {
         return;
     }

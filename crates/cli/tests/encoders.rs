@@ -48,7 +48,7 @@ exec $real "$@"
 /// A server with a ladder of one rung, whose ffmpeg is the program above, and a publisher.
 struct Rig {
     folder: Folder,
-    /// Of the folder.
+    /// Path of the folder.
     place: PathBuf,
     server: Server,
     _publisher: Program,
@@ -154,7 +154,7 @@ fn an_encoder_that_gives_garbage_is_ended() {
 }
 
 #[test]
-fn an_encoder_that_dies_at_once_is_restarted_and_its_words_are_kept() {
+fn an_encoder_that_dies_at_once_is_restarted_and_logged() {
     misbehaves("dies", "ffmpeg failed: it has no luck", false);
 }
 
@@ -205,7 +205,7 @@ fn a_device_that_is_missing_is_named() {
 
 /// This machine has no graphics processor: libx264 takes its place behind the arguments that are for it.
 #[test]
-fn an_encoder_of_a_graphics_processor_gets_its_device_and_its_pictures() {
+fn a_graphics_encoder_gets_its_device_and_its_pictures() {
     if !has_ffmpeg() {
         return;
     }

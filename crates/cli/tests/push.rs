@@ -27,7 +27,8 @@ fn a_push_allocates_nothing() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     });
-    // The ring holds 1024; a record that was begun and cannot be finished keeps those behind it from being reused.
+    // The ring holds 1024. A record in progress that cannot be finished keeps the slots behind it from being
+    // reused.
     assert!(pushed >= 1000 && refused > 0, "{pushed} pushed, {refused} refused");
     assert_eq!(counted.count_total, 0, "{counted:?}");
     let counts = allocation_counter::measure(|| drop(vec![1u8; 100]));

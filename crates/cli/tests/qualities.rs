@@ -90,7 +90,7 @@ fn a_configured_stream_takes_a_second_quality_before_the_first() {
 }
 
 #[test]
-fn a_stream_of_the_command_line_takes_a_second_quality_after_the_first() {
+fn a_stream_takes_a_second_quality_after_the_first() {
     if has_ffmpeg() {
         two_publishers(&["live=publish"], "", true);
     }
@@ -104,7 +104,7 @@ fn a_stream_that_nothing_configures_takes_a_second_quality() {
 }
 
 #[test]
-fn the_right_to_publish_another_stream_is_none_to_publish_a_rendition() {
+fn a_publish_right_for_another_stream_is_none_for_a_rendition() {
     if !has_ffmpeg() {
         return;
     }

@@ -15,7 +15,7 @@ use live::{Folder, Player, Server, clips, ffmpeg_player, has_ffmpeg, pictures};
 use wait::wait_until;
 
 #[test]
-fn viewers_stay_while_a_source_dies_and_returns_with_another_size() {
+fn viewers_stay_while_a_source_returns_with_another_size() {
     if !has_ffmpeg() {
         return;
     }
@@ -55,7 +55,7 @@ fn the_server_has_more_of_the_processor_than_its_encoders() {
         encoder.is_some()
     };
     wait_until(&mut find, || format!("no encoder:\n{}", server.0.log()));
-    // It is told so right after its start.
+    // Its priority is set right after its start.
     let nice = |encoder: &Option<Stat>| stat(encoder.as_ref()?.id).map(|found| found.nice);
     wait_until(|| nice(&encoder) == Some(own), || format!("the encoder has {:?}", nice(&encoder)));
     let nice = stat(server.0.id()).expect("the server").nice;
@@ -99,7 +99,7 @@ fn answer(socket: &mut TcpStream) -> String {
     String::from_utf8_lossy(&answer[..count]).into_owned()
 }
 
-/// Who read the log is gone, or its disk is full: nobody else notices, and signals are heard.
+/// The reader of the log is gone, or its disk is full: nobody else notices, and signals are heard.
 #[test]
 fn a_log_that_nobody_reads_stops_nothing() {
     for full in [false, true] {
@@ -195,7 +195,7 @@ fn a_jump_in_time_does_not_stop_a_stream() {
 }
 
 #[test]
-fn a_track_that_cannot_be_carried_is_named_and_the_others_are_served() {
+fn an_unsupported_track_is_named_and_the_others_are_served() {
     if !has_ffmpeg() {
         return;
     }
@@ -216,7 +216,7 @@ fn a_track_that_cannot_be_carried_is_named_and_the_others_are_served() {
 }
 
 #[test]
-fn a_killed_server_serves_again_within_two_seconds_and_a_stopped_one_takes_leave() {
+fn a_restarted_server_serves_within_two_seconds() {
     if !has_ffmpeg() {
         return;
     }
@@ -232,12 +232,12 @@ fn a_killed_server_serves_again_within_two_seconds_and_a_stopped_one_takes_leave
     first.0.end();
     wait_until(|| players.iter().all(|player| player.seen().end.is_some()), || "a player hangs".to_owned());
     let mut second = Server::start_on([&addresses[0], &addresses[1]], &[&source]);
-    let begun = Instant::now();
+    let started = Instant::now();
     wait_until(|| ready(&second), || second.0.log());
     let players = crowd();
     assert_eq!(players.len(), 20, "{}", second.0.log());
     players.iter().for_each(|player| player.sees(&second, |seen| !seen.pictures.is_empty()));
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}\n{}", begun.elapsed(), second.0.log());
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}\n{}", started.elapsed(), second.0.log());
     second.0.signal("TERM");
     let asked = Instant::now();
     assert!(second.0.end().success(), "{}", second.0.log());
@@ -408,7 +408,7 @@ fn who_may_not_is_refused_and_the_log_says_why() {
 }
 
 #[test]
-fn a_reload_changes_who_may_view_what_and_a_file_with_an_error_changes_nothing() {
+fn a_reload_changes_rights_and_a_faulty_file_changes_nothing() {
     if !has_ffmpeg() {
         return;
     }

@@ -24,7 +24,7 @@ pub(super) enum Status {
 pub(super) struct Check {
     pub(super) name: &'static str,
     pub(super) status: Status,
-    /// What was seen.
+    /// The observation.
     pub(super) found: String,
     /// What to do, where something is to be done.
     pub(super) advice: Option<String>,

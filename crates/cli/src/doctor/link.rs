@@ -15,7 +15,7 @@ const DATAGRAMS: u32 = 20;
 /// How long one datagram may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What was seen of the emulated link.
+/// Observations of the emulated link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Seen {
     /// Datagrams went across.
@@ -65,12 +65,12 @@ fn send_across(namespaces: &Namespaces) -> anyhow::Result<Seen> {
     let near = namespaces.in_near(|| UdpSocket::bind((Namespaces::NEAR_V4, 0)))??;
     far.set_read_timeout(Some(PATIENCE))?;
     near.connect(far.local_addr()?)?;
-    let begun = now();
+    let started = now();
     for number in 0..DATAGRAMS {
         near.send(&number.to_be_bytes())?;
         let mut arrived = [0; 4];
         if far.recv(&mut arrived).is_err() || u32::from_be_bytes(arrived) != number {
-            let waited = now().saturating_since(begun);
+            let waited = now().saturating_since(started);
             return Ok(Seen::Broken(format!("datagram {number} did not arrive, {waited:?} after the first")));
         }
     }

@@ -48,7 +48,7 @@ fn on_a_good_machine_everything_is_ok() {
 }
 
 #[test]
-fn the_kernel_ring_is_optional_and_told_of() {
+fn the_kernel_ring_is_optional_and_reported() {
     let absent = Machine { kernel_ring: KernelRing::NotLoaded, ..good() };
     let seen = check(&absent, "kernel ring");
     assert_eq!(seen.status, Status::Ok);
@@ -118,7 +118,7 @@ fn an_emulated_link_that_is_forbidden_is_no_failure() {
 }
 
 #[test]
-fn a_congestion_control_that_is_not_loaded_comes_with_the_command_that_loads_it() {
+fn a_missing_congestion_control_names_the_command_to_load_it() {
     let check = worse(|machine| machine.congestion.available.retain(|name| name != "bbr"));
     assert_eq!(check.advice.as_deref(), Some("bbr is not loaded: sudo modprobe tcp_bbr"));
 }

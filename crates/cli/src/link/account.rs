@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::args::LinkArgs;
 
-/// Of the JSON form.
+/// Version of the JSON form.
 const SCHEMA_VERSION: u32 = 1;
 
 /// A table for a person.

@@ -73,7 +73,7 @@ struct Data<'a> {
     age: Option<Summary>,
     ages_known: bool,
     deadline_ms: Option<f64>,
-    /// What was wrong with the stream.
+    /// Error of the stream.
     problem: Option<&'a str>,
 }
 
@@ -160,7 +160,7 @@ impl Account {
         line
     }
 
-    /// Records up to the highest that were not begun. Those that were given up are gaps between the numbers as well.
+    /// Records up to the highest that never started. Abandoned ones are gaps between the numbers as well.
     fn never_came(&self) -> u64 {
         self.seen.missing().saturating_sub(self.abandoned)
     }

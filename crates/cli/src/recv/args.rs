@@ -177,7 +177,7 @@ impl Plan {
             }
             Origin::A1 { endpoint, args, joins } => {
                 let mut transport = ConnectionConfig::default();
-                // Whoever reads the bytes has no numbers to put them in order by.
+                // A reader of the bytes has no numbers to put them in order by.
                 transport.in_order = self.out.is_some();
                 let options = A1Options { transport, joins: *joins, asks: false };
                 let note = Some("and what to send: layers, h264 FILE or records");

@@ -12,10 +12,11 @@ use crate::a1;
 use crate::interrupt::Interrupt;
 use crate::output::Progress;
 
-/// How long one read waits at most, so that progress is told meanwhile.
+/// The longest wait of one read, so that progress is printed meanwhile. Chosen, not measured: progress is
+/// printed each second.
 pub(super) const WATCH: Duration = Duration::from_millis(200);
 
-/// What is read.
+/// The source of records.
 pub(super) enum Input {
     /// Bytes in which the framing says where records are.
     Stream(TcpStream),
@@ -23,7 +24,7 @@ pub(super) enum Input {
     Messages(a1::OpenConnection),
 }
 
-/// What is between the reader and the user.
+/// The user's side: progress on the terminal and signals.
 pub(super) struct Tell<'a> {
     pub(super) progress: &'a mut Progress,
     pub(super) interrupt: &'a Interrupt,

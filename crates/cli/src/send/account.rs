@@ -29,7 +29,7 @@ pub(super) struct Account {
     /// Records that were offered again to somebody who connected again.
     sent_again: u64,
     connections: u64,
-    /// Of all connections that have ended: counts together, of the rest what the last one said.
+    /// Counts over all connections that have ended; other values are those of the last one.
     stats: SinkSnapshot,
     elapsed: Duration,
 }
@@ -59,7 +59,7 @@ struct Data<'a> {
     reserve_bytes: u64,
     rate_bps: Option<u64>,
     rtt_ms: f64,
-    /// Age at the first byte's commit point, of records that were begun.
+    /// Age at the first byte's commit point, of committed records.
     age_at_commit: Option<Summary>,
     /// Age at the last byte's acknowledgement, of records that were delivered.
     age_when_acked: Option<Summary>,
@@ -114,7 +114,7 @@ impl Account {
         }
     }
 
-    /// The connection has ended. Of those records that have no fate nobody knows whether they arrived.
+    /// The connection has ended. Whether records without a fate have arrived is unknown.
     pub(super) fn disconnected(&mut self, stats: &SinkSnapshot) {
         self.connections += 1;
         let mut all = stats.clone();
@@ -133,7 +133,7 @@ impl Account {
 
     pub(super) fn fate(&mut self, fate: &Fate) {
         if fate.outcome == Outcome::Refused {
-            // Whoever pushed it knows, and tries again or counts it.
+            // The code that pushed it knows, and tries again or counts it.
             return;
         }
         let Some((generated, bytes)) = self.waiting.remove(&fate.seq) else { return };

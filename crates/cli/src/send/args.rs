@@ -199,7 +199,7 @@ impl FramingName {
     }
 }
 
-/// What is sent.
+/// The source of the data.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum SourcePlan {
     Layers { source: layered::Source, duration: Duration, deadline: Duration },

@@ -14,7 +14,7 @@ use crate::output::say;
 /// The longest line in bytes, its end included.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
 
-/// The most different keys. Whoever has more has named the wrong field.
+/// The most different keys. A stream with more has its key in another field. Chosen, not measured.
 const MAX_KEYS: usize = 1 << 20;
 
 /// Cuts bytes into lines with their ends.

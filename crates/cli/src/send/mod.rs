@@ -46,11 +46,11 @@ const BLOCKS: u32 = 2048;
 const NEVER_QUEUED: &str = "never-queued";
 const NOT_CONNECTED: &str = "not-connected";
 
-/// What receivers over A1 are told when the stream has ended.
+/// The close code and reason for receivers over A1 after the end of the stream.
 const CODE_DONE: u64 = 0;
 const ENDED: &str = "the stream has ended";
 
-/// What they are told when the source has failed, or what came of it was not delivered in time.
+/// The close code after a failure of the source, or of its delivery in time.
 const CODE_FAILED: u64 = 1024;
 
 /// Runs `freshwire send`.
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
     // What came before a source failed is worth as much as ever.
     let sent = sent.and(session.drain());
     let account = session.close(sent.as_ref().err());
-    // What was sent is told also when the source failed on the way.
+    // The account is printed also if the source failed on the way.
     print(&if args.json { account.json()? } else { account.text() })?;
     sent?;
     Ok(ExitCode::SUCCESS)
@@ -315,7 +315,7 @@ impl Session {
         }
     }
 
-    /// Ends the connection and gives the account. Who receives over A1 is told of a failure.
+    /// Ends the connection and returns the account. Receivers over A1 learn of a failure.
     fn close(mut self, failure: Option<&anyhow::Error>) -> Account {
         self.progress.finish();
         if let Some(line) = self.line.take() {

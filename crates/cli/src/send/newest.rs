@@ -19,7 +19,7 @@ impl Newest {
         Self { by_key, keeps_records, seqs: BTreeMap::new(), offers: BTreeMap::new() }
     }
 
-    /// Notes a record. Those without a key are nobody's state.
+    /// Notes a record. A record without a key is nobody's state.
     pub(super) fn put(&mut self, offer: NewRecord) {
         let key = offer.meta.key;
         if !self.by_key || key == 0 {

@@ -47,7 +47,7 @@ fn any_reader_gets_lines_with_their_ends() {
 }
 
 #[test]
-fn a_reader_that_stands_still_gets_the_newest_line_of_each_key() {
+fn a_stalled_reader_gets_the_newest_line_of_each_key() {
     const UPDATES: u64 = 6000;
     let (mut send, listener) = send_lines(&["lines", "--key-field", "id"]);
     let mut stdin = send.stdin();
@@ -76,7 +76,7 @@ fn a_reader_that_stands_still_gets_the_newest_line_of_each_key() {
     assert_eq!(account["dropped"]["superseded"], 2 * UPDATES - lines);
 }
 
-/// Connects, stands still until its standard input ends, and then reads.
+/// Connects, stops until its standard input ends, and then reads.
 const PYTHON_READER: &str = "
 import socket, sys
 stream = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
@@ -157,7 +157,7 @@ fn who_never_connects_again_is_waited_for_as_long_as_drain_says() {
     let mut stdin = send.stdin();
     drop(accept(&listener));
     drop(listener);
-    // What is written to a socket that is gone breaks the connection.
+    // Bytes written to a closed socket break the connection.
     for number in 0..50 {
         writeln!(stdin, "{{\"id\": 1, \"n\": {number}}}").expect("it reads");
         // Pause: the pace of a source.

@@ -86,7 +86,7 @@ fn a_signed_link_lets_curl_set_values() {
 }
 
 #[test]
-fn curl_with_a_password_is_let_in_or_told_how() {
+fn curl_with_a_password_is_let_in_or_gets_a_remedy() {
     if !has_curl() {
         return;
     }

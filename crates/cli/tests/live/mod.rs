@@ -172,7 +172,7 @@ impl Server {
     }
 }
 
-/// A player that decodes what it gets by RTSP and counts pictures. Of the log of ffmpeg, errors are in it as well.
+/// A player that decodes a stream over RTSP and counts pictures. Its output has ffmpeg's errors as well.
 pub(crate) fn ffmpeg_player(url: &str, seconds: &str) -> Program {
     let mut command = Command::new("ffmpeg");
     command.args(["-nostdin", "-loglevel", "error", "-rtsp_transport", "tcp", "-i", url, "-t", seconds]);

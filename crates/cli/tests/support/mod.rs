@@ -15,7 +15,7 @@ pub(crate) struct Running {
     child: Child,
     stdout: Option<Receiver<Vec<u8>>>,
     stderr: Receiver<Vec<u8>>,
-    told: Receiver<String>,
+    stderr_lines: Receiver<String>,
 }
 
 /// How a program ended.
@@ -74,7 +74,7 @@ impl Running {
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
         let stdout = Some(collect(child.stdout.take().expect("a pipe")));
-        let (told_sender, told) = mpsc::channel();
+        let (line_sender, stderr_lines) = mpsc::channel();
         let (all_sender, stderr) = mpsc::channel();
         let mut lines = BufReader::new(child.stderr.take().expect("a pipe"));
         std::thread::spawn(move || {
@@ -82,16 +82,16 @@ impl Running {
             let mut line = String::new();
             while lines.read_line(&mut line).is_ok_and(|read| read > 0) {
                 all.extend_from_slice(line.as_bytes());
-                let _ = told_sender.send(std::mem::take(&mut line));
+                let _ = line_sender.send(std::mem::take(&mut line));
             }
             let _ = all_sender.send(all);
         });
-        Self { child, stdout, stderr, told }
+        Self { child, stdout, stderr, stderr_lines }
     }
 
     /// Waits for its next line on standard error.
     pub(crate) fn line(&self) -> String {
-        self.told.recv_timeout(TIMEOUT).expect("it says something")
+        self.stderr_lines.recv_timeout(TIMEOUT).expect("it says something")
     }
 
     /// Waits until it says on which port it listens: the number at the end of its first line.
@@ -120,7 +120,11 @@ impl Running {
             match self.child.try_wait().expect("it can be waited for") {
                 Some(status) => break status,
                 None => {
-                    assert!(Instant::now() < give_up, "it does not end: {:?}", self.told.try_iter().last())
+                    assert!(
+                        Instant::now() < give_up,
+                        "it does not end: {:?}",
+                        self.stderr_lines.try_iter().last()
+                    )
                 }
             }
             // Pause: until the next look.

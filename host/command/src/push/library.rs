@@ -59,8 +59,9 @@ fn folder() -> anyhow::Result<PathBuf> {
     check(&folder, own)
 }
 
-/// Returns the folder's real path, if only this user and root can write to it or replace it: the rule of OpenSSH's `StrictModes`, in
-/// which a folder with the sticky bit counts as well, since nobody can replace another user's entry in it.
+/// Returns the folder's real path if only this user and root can write to it or replace it: the rule of
+/// OpenSSH's `StrictModes`. A folder with the sticky bit counts as well, since nobody can replace another
+/// user's entry in it.
 fn check(folder: &Path, own: u32) -> anyhow::Result<PathBuf> {
     const WRITABLE: u32 = 0o022;
     const STICKY: u32 = 0o1000;

@@ -14,7 +14,7 @@ pub(super) enum Obstacle {
     Unreadable,
     /// It is no ELF file and no script.
     NoProgram,
-    /// Of another word size or byte order than the library.
+    /// Its word size or byte order differs from the library's.
     Foreign,
     /// Nothing is linked when it starts.
     Static,
@@ -62,7 +62,7 @@ pub(super) fn find(name: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| is_program(path))
 }
 
-/// What stands in the way.
+/// The reason why the library does not reach the program at `path`.
 pub(super) fn obstacle(path: &Path) -> Option<Obstacle> {
     let Ok(bytes) = fs::read(path) else { return Some(Obstacle::Unreadable) };
     if let Some(interpreter) = interpreter(&bytes) {

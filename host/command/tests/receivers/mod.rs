@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use crate::support::{Ended, Running, TIMEOUT, freshwire, has, run, succeeds};
 use crate::wait::wait_until;
 
-/// What the kernel may account for in a buffer of [`BUFFER`] before the next datagram is sent. Of 128 KiB, as accounted, two
-/// thirds are the threshold of a push, and a quarter may be accounted for although it is gone.
+/// Bytes that the kernel may account for in a buffer of [`BUFFER`] before the next datagram is sent. It
+/// accounts up to 128 KiB. A push starts at two thirds, and a quarter may be accounted for although it is
+/// gone.
 const ROOM: u64 = 90 << 10;
 const BUFFER: u32 = 64 << 10;
 
@@ -126,7 +127,7 @@ fn iperf_counts_every_datagram_in_order() {
     let client = ["-c", "127.0.0.1", "-u", "-p", &port_text, "-b", "20m", "-n", "2m", "-l", "1400"];
     let sent = Running::start(Command::new("iperf").args(client).stdin(Stdio::null())).wait().ok();
     let ended = server.wait().ok();
-    // What is lost depends on the machine; what was counted twice or out of order would be the library's doing.
+    // Losses depend on the machine; a datagram counted twice or out of order would be the library's doing.
     let sent = number_before(sent.text(), " datagrams").expect("the client says how many it sent");
     let seen = number_before(ended.text(), " (").expect("lost/total (per cent)");
     // The last one, which ends the test, is no part of the total.
@@ -192,7 +193,7 @@ fn a_dns_server_answers_every_question() {
 }
 
 #[test]
-fn what_captures_packets_runs_untouched_and_the_user_is_told() {
+fn a_packet_capture_runs_untouched_with_a_notice() {
     if !has("tshark", "--version") || !succeeds("capturing", Command::new("tshark").arg("-D")) {
         return;
     }
@@ -213,9 +214,9 @@ fn what_captures_packets_runs_untouched_and_the_user_is_told() {
         "-e",
         "udp.length",
     ]);
-    let told = reader.line();
-    assert!(told.contains("tshark: captures packets with libpcap"), "{told}");
-    assert!(told.contains("; it runs untouched"), "{told}");
+    let notice = reader.line();
+    assert!(notice.contains("tshark: captures packets with libpcap"), "{notice}");
+    assert!(notice.contains("; it runs untouched"), "{notice}");
     // It begins to capture some time after it was started.
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let sending = std::thread::spawn({
@@ -238,7 +239,7 @@ fn what_captures_packets_runs_untouched_and_the_user_is_told() {
 }
 
 #[test]
-fn a_static_program_runs_untouched_and_the_user_is_told() {
+fn a_static_program_runs_untouched_with_a_notice() {
     let is_static = |path: &str| {
         let linked = Command::new("ldd").arg(path).output();
         linked.is_ok_and(|linked| !linked.status.success())

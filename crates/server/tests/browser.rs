@@ -125,13 +125,13 @@ fn the_picture_goes_on_in_another_size(namespaces: &Namespaces) {
     let slower = Config::builder().schedule(schedule).delay(Duration::from_millis(20)).build().unwrap();
     let large = PatternConfig { width: 640, height: 360, kbit: 600, ..PatternConfig::default() };
     let small = PatternConfig { width: 320, height: 180, kbit: 120, sound: false, ..large.clone() };
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut page = Page::of_renditions(namespaces, Chromium::start(namespaces), slower, large, Some(small));
     let width = |page: &mut Page<Chromium>| {
         page.browser.evaluate("document.querySelector('video').videoWidth").as_u64()
     };
     wait_for("the larger picture", Duration::from_secs(SLOWER_AFTER), || width(&mut page) == Some(640));
-    let passed = begun.elapsed().as_secs();
+    let passed = started.elapsed().as_secs();
     // Pause: the rate is lowered at a fixed second.
     std::thread::sleep(Duration::from_secs(SLOWER_AFTER.saturating_sub(passed)));
     wait_for("the smaller picture", Duration::from_secs(15), || width(&mut page) == Some(320));
@@ -288,7 +288,7 @@ fn keep_picture(browser: &mut impl Browser, name: &str) {
 /// How often it is tried to play at once.
 const ATTEMPTS: u32 = 8;
 
-/// What was seen at one moment, in seconds.
+/// The state of the page at one moment, in seconds.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     /// The clock in the picture, since 1970.
@@ -314,7 +314,7 @@ impl Sample {
     }
 }
 
-/// What was seen while the page played, in seconds.
+/// Measurements while the page played, in seconds.
 #[derive(Debug)]
 #[allow(dead_code, reason = "a failed assertion prints all of it")]
 struct Run {

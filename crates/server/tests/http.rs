@@ -94,7 +94,7 @@ fn a_half_closed_client_is_served() {
         wait_for(path, Duration::from_secs(20), || page(path).read_exact(&mut enough).is_ok());
         assert_eq!(status(&String::from_utf8_lossy(&enough)), "200");
     }
-    // Those who have really gone are no viewers for long.
+    // Viewers that have really gone are soon removed.
     let gone = || server.context.hub.find("cam").is_some_and(|cam| cam.snapshot().viewers.is_empty());
     wait_for("viewers gone", Duration::from_secs(20), gone);
 }

@@ -281,7 +281,7 @@ fn stalled_viewers(config: HubConfig) -> Result<()> {
 }
 
 #[test]
-fn a_stalled_viewer_goes_on_with_a_keyframe_and_never_with_half_a_group() -> Result<()> {
+fn a_stalled_viewer_resumes_with_a_keyframe() -> Result<()> {
     let (_hub, stream) = hub(HubConfig::default())?;
     let mut source = Source::new(&stream)?;
     let (_viewer, mut player) = view(&stream)?;
@@ -332,9 +332,9 @@ fn a_viewer_that_missed_a_picture_still_hears() -> Result<()> {
     assert!(stream.snapshot().viewers.iter().all(|viewer| viewer.missed > 0), "the ring has room for all");
     // It begins to read now, and hears sooner than it sees what was published after the gap.
     let (mut unwanted, mut sounds, mut keys) = (Vec::new(), Vec::new(), Vec::new());
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut hears = false;
-    while begun.elapsed() < TIMEOUT {
+    while started.elapsed() < TIMEOUT {
         match player.soon()? {
             Some(('A', number)) => hears |= sounds.contains(&number),
             Some((_, number)) if keys.contains(&number) => return Ok(()),
@@ -370,9 +370,9 @@ fn sound_overtakes_a_keyframe() -> Result<()> {
     let (_viewer, mut player) = view_by(&stream, Box::new(framer), connection()?, None, Vec::new())?;
     // More than the connection holds while nobody reads.
     source.key(2_000_000);
-    let begun = Instant::now();
+    let started = Instant::now();
     while stream.snapshot().viewers.iter().all(|viewer| viewer.sink.bytes == 0) {
-        assert!(begun.elapsed() < TIMEOUT, "the keyframe is not begun");
+        assert!(started.elapsed() < TIMEOUT, "the keyframe is not committed");
     }
     for _ in 0..3 {
         source.short_sound();
@@ -420,7 +420,7 @@ fn short_sound_shares_a_record_until_the_next_picture() -> Result<()> {
 
 /// While a viewer takes a keyframe slowly, its ring keeps room for the pictures that others depend on.
 #[test]
-fn pictures_that_nothing_depends_on_are_the_first_to_find_no_room() -> Result<()> {
+fn pictures_without_dependants_are_the_first_without_room() -> Result<()> {
     let (_hub, stream) = hub(HubConfig::default())?;
     let mut source = Source::new(&stream)?;
     let connection = connection()?;
@@ -429,9 +429,9 @@ fn pictures_that_nothing_depends_on_are_the_first_to_find_no_room() -> Result<()
     let (_viewer, _player) = view_by(&stream, Framing::LengthPrefixed.into(), connection, None, Vec::new())?;
     // 16 of the 256 slots, and nobody reads.
     source.key(500_000);
-    let begun = Instant::now();
+    let started = Instant::now();
     while stream.snapshot().viewers.iter().all(|viewer| viewer.sink.bytes == 0) {
-        assert!(begun.elapsed() < TIMEOUT, "the keyframe is not begun");
+        assert!(started.elapsed() < TIMEOUT, "the keyframe is not committed");
     }
     for _ in 0..80 {
         source.picture(100);

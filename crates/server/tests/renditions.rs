@@ -77,7 +77,7 @@ fn run(program: &str, arguments: &[&str]) -> Output {
     Command::new(program).args(arguments).stdin(Stdio::null()).output().expect("run")
 }
 
-/// A clip with sound whose pictures are of this size, with keyframes so many pictures apart.
+/// A clip with sound whose pictures have this size, with a keyframe every `group` pictures.
 fn clip(folder: &Path, (width, height): (u32, u32), rate: &str, group: u32, more: &[&str]) -> PathBuf {
     let path = folder.join(format!("{height}.ts"));
     let size = format!("testsrc2=size={width}x{height}:rate=25:duration=30");
@@ -94,14 +94,14 @@ fn clip(folder: &Path, (width, height): (u32, u32), rate: &str, group: u32, more
 
 /// Waits until a viewer has this rendition.
 fn await_rendition(stream: &Stream, name: &str) {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let snapshot = stream.snapshot();
         let viewers = &snapshot.viewers;
         if !viewers.is_empty() && viewers.iter().all(|viewer| viewer.rendition.as_deref() == Some(name)) {
             return;
         }
-        assert!(begun.elapsed() < Duration::from_secs(30), "no viewer gets {name}: {snapshot:#?}");
+        assert!(started.elapsed() < Duration::from_secs(30), "no viewer gets {name}: {snapshot:#?}");
         // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -171,9 +171,9 @@ fn output(program: &str, arguments: &dyn Fn(&Server) -> String) -> Option<Vec<u8
     // Nobody views until the renditions are measured.
     let first = clips.iter().zip([None, Some("middle"), Some("small")]);
     let warm: Vec<_> = first.map(|(clip, name)| server.feed(clip, name)).collect();
-    let begun = Instant::now();
+    let started = Instant::now();
     while stream.snapshot().renditions.iter().filter(|rendition| rendition.cost.is_some()).count() < 3 {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{:#?}", stream.snapshot());
+        assert!(started.elapsed() < Duration::from_secs(30), "{:#?}", stream.snapshot());
         // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -187,7 +187,7 @@ fn output(program: &str, arguments: &dyn Fn(&Server) -> String) -> Option<Vec<u8
     warm.iter().for_each(JoinHandle::abort);
     go_through(&server, clips);
     assert!(matches!(player.try_wait(), Ok(None)), "the player has ended by itself");
-    // ffmpeg ends when it is told to, the others when they are killed.
+    // ffmpeg ends on request, the others when they are killed.
     if program == "ffmpeg" {
         use std::io::Write as _;
         player.stdin.take().expect("piped").write_all(b"q").expect("taken");
@@ -214,8 +214,8 @@ fn assert_ffmpeg_plays(input: &dyn Fn(&Server) -> String) {
     println!("{} frames, {widths:?}", frames.len());
     let other: Vec<_> = said.lines().filter(|line| !line.contains("showinfo")).collect();
     assert!(widths.len() >= 5 && frames.len() > 100, "{} frames: {widths:?}", frames.len());
-    // The first packet over RTP has no time in ffmpeg (its parser loses it, as packets have no position in a file), and
-    // ffmpeg puts 0 in its place, which the next packet may have by right.
+    // The first packet over RTP has no time in ffmpeg: its parser loses it, as packets have no position in a
+    // file. A 0 takes its place, which the next packet may have by right.
     let back = frames[1..].windows(2).find(|pair| pair[1].1 <= pair[0].1);
     assert!(back.is_none(), "times go back: {back:?}");
     let complaints =
@@ -321,9 +321,9 @@ fn is_encoded(stream: &Stream) -> bool {
 }
 
 fn wait_for(what: &str, patience: u64, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(patience), "{what} takes longer than {patience} s");
+        assert!(started.elapsed() < Duration::from_secs(patience), "{what} takes longer than {patience} s");
         // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -400,7 +400,7 @@ fn a_ladder_is_made_while_somebody_views() {
 }
 
 #[test]
-fn an_encoder_that_dies_is_begun_again() {
+fn an_encoder_that_dies_is_restarted() {
     if !has("ffmpeg", "-version") {
         return;
     }

@@ -173,7 +173,7 @@ fn watch(namespaces: &Namespaces, clips: &[PathBuf; 3], schedule: Schedule, seco
         .unwrap();
     let up = Config::builder().delay(Duration::from_millis(10)).build().unwrap();
     let _emulator = Emulator::start(namespaces, up, down, EmulatorOptions::default()).unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut socket = namespaces.in_near(|| TcpStream::connect(server.address)).unwrap().unwrap();
     socket.write_all(b"GET /live.ts HTTP/1.1\r\nHost: live\r\n\r\n").unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
@@ -183,18 +183,18 @@ fn watch(namespaces: &Namespaces, clips: &[PathBuf; 3], schedule: Schedule, seco
         if socket.read_exact(&mut byte).is_ok() {
             head.push(byte[0]);
         }
-        assert!(begun.elapsed() < Duration::from_secs(10), "no answer");
+        assert!(started.elapsed() < Duration::from_secs(10), "no answer");
     }
     let (mut seen, mut demux, mut buffer) =
         (Vec::new(), Demux::new(demux::Config::default()), vec![0; 64 << 10]);
-    while begun.elapsed() < Duration::from_secs(seconds) {
+    while started.elapsed() < Duration::from_secs(seconds) {
         let len = socket.read(&mut buffer).unwrap_or(0);
         demux.push(&buffer[..len]);
         for event in demux.by_ref() {
             let Event::Unit(Unit { head, .. }) = event.unwrap() else { continue };
             if head.kind == Kind::Video {
                 let media = head.dts.as_nanos() as f64 / 1e9;
-                seen.push((begun.elapsed().as_secs_f64(), media, head.len as usize));
+                seen.push((started.elapsed().as_secs_f64(), media, head.len as usize));
             }
         }
     }

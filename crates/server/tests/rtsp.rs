@@ -316,7 +316,7 @@ fn announce_text(client: &mut Client, description: &str) -> Answer {
 }
 
 #[test]
-fn who_publishes_over_udp_is_put_in_order_and_asked_for_a_key_picture_after_a_loss() {
+fn a_udp_publisher_is_reordered_and_asked_for_a_keyframe() {
     let server = Server::open();
     let mut client = server.client();
     let sound = "m=audio 0 RTP/AVP 97\r\na=rtpmap:97 opus/48000/2\r\na=control:streamid=1\r\n";
@@ -334,7 +334,7 @@ fn who_publishes_over_udp_is_put_in_order_and_asked_for_a_key_picture_after_a_lo
         packet.extend([0x08, 0, 0]);
         rtp.send(&packet).expect("sent");
     };
-    // Of somebody else: not let in.
+    // Packets of somebody else are not let in.
     let stranger = UdpSocket::bind("127.0.0.1:0").expect("a port");
     stranger.send_to(&[0x80; 100], ("127.0.0.1", server_ports(&setup)[0])).expect("sent");
     for number in [1, 3, 2, 4] {
@@ -345,8 +345,8 @@ fn who_publishes_over_udp_is_put_in_order_and_asked_for_a_key_picture_after_a_lo
         sound.send(&[0x80, 97, 0, number, 0, 0, 0, 0, 5, 6, 7, 8, 0xfc, 0xff, 0xfe]).expect("sent");
     }
     let published = || server.context.counters.published_bytes.value();
-    let begun = Instant::now();
-    while published() < 90 && begun.elapsed() < Duration::from_secs(10) {
+    let started = Instant::now();
+    while published() < 90 && started.elapsed() < Duration::from_secs(10) {
         // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -482,7 +482,7 @@ fn a_stop_ends_connections() {
     assert!(asking.is_closed() && viewing.is_closed());
 }
 
-/// So many announcements without a description filled the places of all streams, each with the memory of one.
+/// Announcements without a description filled the places of all streams, each with the memory of one.
 #[test]
 fn announcements_that_come_to_nothing_take_no_place() {
     let config = HubConfig { max_streams: 2, ..HubConfig::default() };

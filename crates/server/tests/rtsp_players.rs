@@ -50,9 +50,9 @@ impl Server {
 
     /// Waits until the stream has shown its tracks and this many units.
     fn await_units(&self, stream: &str, count: u64) {
-        let begun = Instant::now();
+        let started = Instant::now();
         while self.context.hub.find(stream).is_none_or(|stream| stream.snapshot().units < count) {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{stream} does not begin");
+            assert!(started.elapsed() < Duration::from_secs(20), "{stream} does not begin");
             // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -255,15 +255,15 @@ fn players_keep_the_latency_of_their_url() {
     }
     let viewers = || server.context.hub.find("live/cam").expect("published").snapshot().viewers;
     for (program, arguments) in players {
-        let begun = Instant::now();
+        let started = Instant::now();
         while !viewers().is_empty() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "the one before does not leave");
+            assert!(started.elapsed() < Duration::from_secs(20), "the one before does not leave");
             // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(20));
         }
         let _player = start(program, &arguments);
         while viewers().is_empty() {
-            assert!(begun.elapsed() < Duration::from_secs(40), "{program} {arguments}: {}", logged());
+            assert!(started.elapsed() < Duration::from_secs(40), "{program} {arguments}: {}", logged());
             // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(20));
         }

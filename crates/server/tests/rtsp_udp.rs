@@ -38,7 +38,7 @@ fn a_viewer_over_udp() {
     rtp.recv(&mut datagram).expect_err("nothing behind TEARDOWN");
 }
 
-/// A player that has begun: its ports, and what it has seen of the stream.
+/// A player after PLAY: its ports, and the stream as it saw it.
 struct Player {
     client: Client,
     rtp: UdpSocket,
@@ -99,10 +99,10 @@ impl Player {
     /// trip after it was sent, which may be long on a busy machine. `None`: none has come in all the time.
     fn repeated(&mut self, ask: impl Fn(&Self)) -> Option<Vec<u8>> {
         self.rtp.set_read_timeout(Some(Duration::from_millis(50))).expect("a timeout");
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut packet = vec![0; 2000];
         let mut received = None;
-        while received.is_none() && begun.elapsed() < PATIENCE {
+        while received.is_none() && started.elapsed() < PATIENCE {
             ask(self);
             received = self.rtp.recv(&mut packet).ok().filter(|_| !self.is_answered(&packet));
         }
@@ -149,9 +149,9 @@ fn nack(ssrc: u32, seq: u16) -> Vec<u8> {
 
 /// Repeats `step` until `is_met`, at most for ten seconds.
 fn until(is_met: impl Fn() -> bool, mut step: impl FnMut()) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !is_met() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "not within ten seconds");
+        assert!(started.elapsed() < Duration::from_secs(10), "not within ten seconds");
         step();
         // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(20));
@@ -212,10 +212,10 @@ fn reports_that_lie_change_nothing() {
     let mut source = server.publish("cam");
     let mut player = Player::start(&server, &mut source);
     let stranger = UdpSocket::bind("127.0.0.2:0").expect("loopback is a network");
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut pushed = 0;
     // For longer than a report has to be old.
-    while begun.elapsed() < Duration::from_millis(1500) {
+    while started.elapsed() < Duration::from_millis(1500) {
         source.push();
         pushed += 1;
         player.receive();

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     let scene = Scene::new(&namespaces);
     let clients = namespaces.in_far(|| Clients::new(&scene)).unwrap();
     scene.everybody_is_there("at the start");
-    // Those who are silent answer pings for longer than one may stay without an answer.
+    // Silent clients answer pings for longer than a connection may stay without an answer.
     hold(&scene, KEEPALIVE + TIMEOUT + Duration::from_secs(3));
     scene.everybody_is_there("after a silence");
     set_rate(&emulator, Some(Rate::from_bits_per_sec(1)));
@@ -154,7 +154,7 @@ impl Scene {
     }
 }
 
-/// Clients of each kind. Those of WebSockets answer pings.
+/// Clients of each kind. WebSocket clients answer pings.
 struct Clients {
     leave: Arc<AtomicBool>,
     _rtsp: Vec<Client>,

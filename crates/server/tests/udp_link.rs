@@ -131,7 +131,7 @@ fn lost_packets(namespaces: &Namespaces, folder: &Path, clip: &Path) -> Trial {
     Trial::new(holds, || format!("{lost_with} pictures lost instead of {lost_without}")).with_faults(faults)
 }
 
-/// What has left for a viewer.
+/// Packets and bytes that have left for a viewer.
 #[derive(Clone, Copy, Debug, Default)]
 struct SentTo {
     left_out: usize,
@@ -243,9 +243,9 @@ impl Drop for Running {
 }
 
 fn until(what: &str, is_met: impl Fn() -> bool) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !is_met() {
-        assert!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        assert!(started.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
         // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -51,12 +51,12 @@ const DATED: &[&str] = &["docs/lab-notebook/", "docs/adr/"];
 
 /// Folders of Rust code that do not follow the rules yet, with the number of their findings. The aim is an empty list.
 const PENDING: &[(&str, usize)] = &[
-    ("crates/freshwire-c/", 23),
+    ("crates/freshwire-c/", 21),
     ("crates/freshwire-lab/", 150),
-    ("crates/freshwire-python/", 39),
+    ("crates/freshwire-python/", 37),
     ("crates/freshwire-server/src/", 173),
-    ("crates/freshwire-server/tests/", 64),
-    ("crates/freshwire/", 446),
+    ("crates/freshwire-server/tests/", 3),
+    ("crates/freshwire/", 444),
 ];
 
 /// Text that breaks a rule of the style sheet.

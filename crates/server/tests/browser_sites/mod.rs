@@ -312,7 +312,7 @@ pub(crate) fn the_page_of_values_fits_a_phone(namespaces: &Namespaces) {
     six_connections(&mut browser);
 }
 
-/// Of one origin a browser has six connections over HTTP/1.1 at once, and a WebSocket is none of them.
+/// To one origin a browser has six connections over HTTP/1.1 at once, and a WebSocket is none of them.
 fn six_connections(browser: &mut Chromium) {
     browser.evaluate(
         "void (globalThis.sources = Array.from({ length: 7 }, () => new EventSource('../state/events')))",

@@ -210,7 +210,7 @@ fn every_value_within_a_deadline_comes_in_order() {
     }
 }
 
-/// A deadline is for changes. What is current when a watcher comes is news to it.
+/// A deadline is for changes. Current values are news to a newcomer.
 #[test]
 fn a_newcomer_with_a_deadline_gets_old_values() {
     let server = server("state");
@@ -221,8 +221,8 @@ fn a_newcomer_with_a_deadline_gets_old_values() {
     assert_eq!(watcher.value()["value"], 1);
 }
 
-/// Watchers that read nothing share one copy of what they were promised, and what finds no room in their rings stays true: no bytes in
-/// a stream of events, and a deletion of what they have, under its own number.
+/// Watchers that read nothing share one copy of their queued values. Changes without room in their rings stay
+/// true: no bytes in a stream of events, and a deletion of a value that they have, under its own number.
 #[test]
 fn watchers_that_do_not_read_take_no_room_from_others() {
     const KEYS: u64 = 40;
@@ -253,10 +253,10 @@ fn watchers_that_do_not_read_take_no_room_from_others() {
     let mut reader = stalled.swap_remove(0);
     drop(stalled);
     let mut seen = BTreeMap::new();
-    let is_told =
+    let has_deletion =
         |seen: &BTreeMap<String, Value>| seen.get(&key(0)).is_some_and(|value| value["deleted"] == true);
     // "other" among them; the two that ended before it got them are not mentioned.
-    while seen.len() < KEYS as usize - 1 || !is_told(&seen) {
+    while seen.len() < KEYS as usize - 1 || !has_deletion(&seen) {
         let (_, value) = reader.next();
         seen.insert(value["key"].as_str().unwrap().to_owned(), value);
     }
@@ -268,7 +268,7 @@ fn watchers_that_do_not_read_take_no_room_from_others() {
 }
 
 #[test]
-fn a_publisher_of_a_stream_that_is_removed_is_told() {
+fn a_publisher_of_a_removed_stream_gets_an_error() {
     let server = server("state");
     let mut publisher = Socket::open(&server, "/state/push");
     server.context.topics.keep([]);
@@ -311,7 +311,7 @@ fn events_begin_with_the_current_values_after_every_reconnect() {
 }
 
 #[test]
-fn a_publisher_over_websocket_sets_values_until_it_breaks_a_rule() {
+fn a_websocket_publisher_sets_values_until_it_breaks_a_rule() {
     let server = server("state");
     let mut watcher = Socket::open(&server, "/state/values");
     let mut publisher = Socket::open(&server, "/state/push");

@@ -22,8 +22,8 @@ const VALUE_BYTES: usize = 60_000;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A watcher that has stalled while large values were set reads on, and nothing is published any more: the values that found no room
-/// come as soon as there is some, and the newest of each.
+/// A watcher that stalled while large values were set reads on, and nothing is published any more. The values
+/// that found no room come as soon as there is some, and the newest of each.
 #[test]
 fn values_without_room_follow_when_there_is_some() {
     let server = server("state");

@@ -75,7 +75,7 @@ fn a_reader_that_is_slow_is_not_taken_for_gone() {
 
 /// A comment at once shows whether a client that says nothing more still listens.
 #[test]
-fn a_reader_of_events_that_has_left_is_noticed_before_anything_is_sent() {
+fn a_departed_reader_of_events_is_noticed_before_a_send() {
     let server = server(HOUR, HOUR);
     let topic = server.context.topics.find("state").unwrap();
     let left: Vec<_> = (0..20).map(|_| Events::open(&server, "/state/events", "")).collect();

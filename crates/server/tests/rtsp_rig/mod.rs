@@ -1,4 +1,4 @@
-//! An RTSP server on loopback, a source of small pictures, and a client that says what it is told.
+//! An RTSP server on loopback, a source of small pictures, and a client that reports the server's answers.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::io::{Read as _, Write as _};
@@ -125,7 +125,7 @@ impl Source {
     }
 }
 
-/// A client that says what it is told.
+/// A client that reports the server's answers.
 pub(crate) struct Client {
     pub(crate) socket: TcpStream,
     pub(crate) read: Vec<u8>,

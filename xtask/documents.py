@@ -305,7 +305,8 @@ def build(needs):
     if "FRESHWIRE_TARGET" not in os.environ:
         features = os.environ.get("FRESHWIRE_FEATURES")
         chosen = ["--features", features] if features else []
-        command = ["cargo", "build", "--quiet", "--workspace", *chosen, "--lib", "--bin=freshwire", "--bin=freshwire-host", "--bin=freshwire-lab"]
+        what = ["--lib", "--bin=freshwire", "--bin=freshwire-host", "--bin=freshwire-lab", "--example=one_client"]
+        command = ["cargo", "build", "--quiet", "--workspace", *chosen, *what]
         subprocess.run(command, cwd=HOME, check=True)
     if "python" in needs:
         subprocess.run(["xtask/python.sh", "--build"], cwd=HOME, check=True)

@@ -1,7 +1,8 @@
 """Published numbers: condense result files, and compute every number of the documents again from them.
 
-`check` compares `docs/benchmarks.md`, the table in `docs/push.md` and the sentences of `README.md` with `research/published`. `write` puts the
-tables there.
+`check` compares `docs/benchmarks.md`, the table in `docs/push.md` and the sentences of `README.md` with
+`results/published`. It finds tables of measurements without a result file in all documents but the lab notebook.
+`write` puts the tables there.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ PAGES = (BENCHMARKS, Path("docs/push.md"))
 RESULTS = Path("research/published")
 RAW = ("records", "pictures", "arrivals", "observed", "units", "ssim", "shown")
 """Fields that hold every record of a run. They are checked while a file is condensed, and left out of it."""
+MEASUREMENT = re.compile(r"[\d.,/]*\d\*{0,2}( ?(%|[a-zµ]{1,3}(/\w+)?))?( [\[(].*[\])])?")
+"""A number, perhaps with its unit and its range."""
 
 
 class PublishedError(Exception):
@@ -77,7 +80,10 @@ def problems(root: Path) -> Iterator[str]:
     for name in re.findall(r"<!-- results: (\S+) -->", pages):
         if name not in texts:
             yield f"{BENCHMARKS}: no result file stands behind table {name}"
-    yield from strays(document)
+    yield from strays(BENCHMARKS, document)
+    for path in sorted({root / "README.md", *(root / "docs").glob("*.md")} - {root / BENCHMARKS}):
+        measured = [line for line in path.read_text().splitlines() if is_measured(line) or "<!-- " in line]
+        yield from strays(path.relative_to(root), "\n".join(measured))
     for path, source, sentence in CLAIMS:
         if source not in runs:
             yield f"{path}: {RESULTS}/{source}.jsonl is missing"
@@ -99,12 +105,19 @@ def differences(name: str, there: Sequence[str], wanted: Sequence[str]) -> Itera
             yield f"{BENCHMARKS}, table {name}: the document says {theirs!r}, the results say {ours!r}"
 
 
-def strays(document: str) -> Iterator[str]:
+def is_measured(line: str) -> bool:
+    """Say whether a row of a table has measurements alone in at least half of its cells behind the first."""
+    cells = [cell.strip(" *") for cell in line.strip("|").split("|")[1:]]
+    found = [cell for cell in cells if MEASUREMENT.fullmatch(cell)]
+    return line.startswith("|") and bool(found) and 2 * len(found) >= len(cells)
+
+
+def strays(path: Path, document: str) -> Iterator[str]:
     """Yield rows of tables that no result file stands behind."""
     rest = re.sub(r"<!-- results: .*?<!-- end -->", "", document, flags=re.DOTALL)
     for line in rest.splitlines():
         if line.startswith("|") and re.search(r"(?<![\w-])\d", line):
-            yield f"{BENCHMARKS}: no result file stands behind the row {line!r}"
+            yield f"{path}: no result file stands behind the row {line!r}; the lab notebook is the place of such tables"
 
 
 def write(root: Path) -> None:
@@ -125,7 +138,11 @@ def condense(files: Sequence[Path], out: Path, date: str, commit: str | None = N
         if path.name == "result.json":
             lines.append(json.dumps(without_records({"type": "demo", **extra, **json.loads(path.read_text())})))
             continue
-        runs = [json.loads(line) for line in path.read_text().splitlines()]
+        text = path.read_text()
+        if '-dirty"' in text:
+            message = f"{path}: measured with uncommitted changes; commit them and repeat the run"
+            raise PublishedError(message)
+        runs = [json.loads(line) for line in text.splitlines()]
         for problem in checked(path, {run["type"] for run in runs}):
             message = f"{path}: {problem}"
             raise PublishedError(message)

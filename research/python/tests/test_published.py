@@ -37,6 +37,14 @@ class Condensing(unittest.TestCase):
             with self.assertRaisesRegex(published.PublishedError, "age_mean_ns"):
                 published.condense([path], Path(folder) / "out.jsonl", "2026-01-02")
 
+    def test_a_state_with_uncommitted_changes_is_refused(self) -> None:
+        """Nobody could measure it again."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "bench.jsonl"
+            path.write_text('{"type": "machine", "data": {"commit": "bcb3b11f2012-dirty"}}\n')
+            with self.assertRaisesRegex(published.PublishedError, "uncommitted changes"):
+                published.condense([path], Path(folder) / "out.jsonl", "2026-01-02")
+
 
 class Checking(unittest.TestCase):
     """Documents say what the results say."""
@@ -60,6 +68,8 @@ class Checking(unittest.TestCase):
                 (document, readme, []),
                 (document.replace(row, wrong), readme, ["table demo"]),
                 (document + "\n| 5 ms | made up |\n", readme, ["no result file stands behind"]),
+                (document, readme + "\n| made up | 5 ms | 0.68 [0.61 .. 0.71] |\n", ["README.md: no result file"]),
+                (document, readme + "\n| a limit | of 5 ms | `x` |\n", []),
                 (document, readme.replace(" s old**", "0 s old**"), ["README.md: the results say"]),
                 (document.replace("<!-- results: sim -->", ""), readme, ["table sim is missing"]),
                 (document + "\n<!-- results: none -->\n<!-- end -->\n", readme, ["stands behind table none"]),

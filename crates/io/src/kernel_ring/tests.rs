@@ -10,7 +10,7 @@ fn pair() -> io::Result<(TcpSocket, TcpStream)> {
 
 const GEOMETRY: Geometry = Geometry { slots: 8, block_bytes: 1024, blocks: 8 };
 
-/// With the module `examples/kernel_ring.rs` of the facade is the test; it runs in a guest.
+/// With the module, `crates/freshwire/tests/kernel_ring` is the test; it runs in a guest.
 #[test]
 fn without_the_module_the_socket_returns_with_a_remedy() -> io::Result<()> {
     use std::io::Read;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * libfreshwire: time-critical data that is never stale when it goes on the wire. docs/c.md has the rules and examples.
- * Made by cbindgen from bindings/c; a test compares. The calls of the kernel's own ring are in ldc.h (host/kernel/libldc).
+ * libfreshwire: time-critical data, as fresh as the path allows. docs/c.md has the rules and examples.
+ * Made by cbindgen from crates/freshwire-c; a test compares. The calls of the kernel's own ring are in ldc.h (kernel/libldc).
  */
 
 #ifndef FRESHWIRE_WEBSOCKET_H

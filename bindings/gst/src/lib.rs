@@ -1,4 +1,4 @@
-//! GStreamer elements: an encoded stream into a live server or to one receiver, nothing stale on the wire.
+//! GStreamer elements: an encoded stream into a live server or to one receiver, as fresh as the path allows.
 //!
 //! ```text
 //!  encoder ! parser ! freshwiresink ─► Feed ─┬─► hub of a server in this process ─► RTSP, HTTP, WebSocket

@@ -21,7 +21,7 @@ mod title;
 #[expect(clippy::disallowed_methods, reason = "a display reads the clock; nothing here has to be replayed")]
 mod top;
 
-/// Time-critical data that is never stale when it goes on the wire.
+/// Time-critical data, as fresh as the path allows.
 #[derive(Parser)]
 #[command(name = "freshwire", version, max_term_width = 110)]
 struct Cli {

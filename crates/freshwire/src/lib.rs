@@ -1,4 +1,4 @@
-//! Time-critical data that is never stale when it goes on the wire.
+//! Time-critical data, as fresh as the path allows.
 //!
 //! ```text
 //!  application ──push, drop, modify, replace──► ring ──► choice ──► framing ──► TCP, just in time ──► any receiver

@@ -1,4 +1,4 @@
-"""Time-critical data that is never stale when it goes on the wire.
+"""Time-critical data, as fresh as the path allows.
 
 A `Sender` puts records into rings in shared memory. An `Engine` takes the next record only when TCP can put it on the wire,
 and asks the sink's policy which one that is. Until then the application may drop, modify or replace the record. The receiver

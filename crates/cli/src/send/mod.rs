@@ -1,4 +1,4 @@
-//! `freshwire send`: a live source to any TCP receiver, or to another Freshwire over A1, nothing stale on the wire.
+//! `freshwire send`: a live source to any TCP receiver, or to another Freshwire over A1, as fresh as the path allows.
 
 mod account;
 mod again;

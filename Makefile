@@ -35,7 +35,7 @@ test-kernel-long: install-test ## the same with more repetitions; a quarter of a
 	host/kernel/guest/test.sh --long
 
 test-kernel-loads: install-test ## packet push's module loaded, used and unloaded 1,000 times in each stock kernel; half an hour for 6.12, not completed on 6.1 and 7.3
-	kernel/guest/test.sh --loads
+	host/kernel/guest/test.sh --loads
 
 test-kernel-debug: install-test ## the same under lockdep, KASAN, kmemleak and KCSAN; builds two kernels first, hours
 	host/kernel/guest/debug-test.sh

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
  * libfreshwire: time-critical data, as fresh as the path allows. docs/c.md has the rules and examples.
- * Made by cbindgen from crates/freshwire-c; a test compares. The calls of the kernel's own ring are in ldc.h (kernel/libldc).
+ * Made by cbindgen from bindings/c; a test compares. The calls of the kernel's own ring are in ldc.h (host/kernel/libldc).
  */
 
 #ifndef FRESHWIRE_H

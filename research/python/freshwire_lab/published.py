@@ -1,7 +1,7 @@
 """Published numbers: condense result files, and compute every number of the documents again from them.
 
 `check` compares `docs/benchmarks.md`, the table in `docs/push.md` and the sentences of `README.md` with
-`results/published`. It finds tables of measurements without a result file in all documents but the lab notebook.
+`research/published`. It finds tables of measurements without a result file in all documents but the lab notebook.
 `write` puts the tables there.
 """
 

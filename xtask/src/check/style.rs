@@ -79,6 +79,27 @@ fn all_findings(workspace: &Workspace) -> Vec<String> {
     findings
 }
 
+/// The findings outside pending folders. A pending folder with another number of findings than listed is one itself.
+fn without_pending(mut findings: Vec<String>, pending: &[(&str, usize)]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (folder, listed) in pending {
+        let (inside, outside): (Vec<_>, _) =
+            findings.into_iter().partition(|found| found.starts_with(folder));
+        findings = outside;
+        let count = inside.len();
+        if count > *listed {
+            findings.extend(inside);
+        }
+        if count != *listed {
+            wrong.push(format!(
+                "{folder} has {count} findings, PENDING in xtask/src/check/style.rs lists {listed}"
+            ));
+        }
+    }
+    findings.extend(wrong);
+    findings
+}
+
 pub(super) fn is_dated(path: &str) -> bool {
     DATED.iter().any(|folder| path.starts_with(folder))
 }

@@ -211,7 +211,7 @@ fn broken_links(file: &File, paths: &BTreeSet<String>) -> Vec<String> {
 }
 
 /// The path that a relative link means; `None` if it is the workspace's root.
-fn resolve(folder: &str, link: &str) -> Option<String> {
+pub(super) fn resolve(folder: &str, link: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in link.split('/') {
         match part {

@@ -331,7 +331,7 @@ typedef struct {
 // Counters of a sink. Times are nanoseconds, rates bits per second, 0 while unknown.
 typedef struct {
   // Records of which at least one byte was committed.
-  uint64_t begun;
+  uint64_t committed;
   // Records whose last byte was handed to the carrier.
   uint64_t finished;
   // Records dropped.

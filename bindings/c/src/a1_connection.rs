@@ -99,14 +99,14 @@ pub const FW_CLOSED_KEYS_EXHAUSTED: fw_closed = 5;
 /// Another reason.
 pub const FW_CLOSED_OTHER: fw_closed = 6;
 
-/// FW_MISSING_BEGUN, FW_MISSING_OF_GROUP or FW_MISSING_NEVER_BEGUN.
+/// FW_MISSING_COMMITTED, FW_MISSING_OF_GROUP or FW_MISSING_NEVER_COMMITTED.
 pub type fw_missing_kind = u32;
 /// A message whose sending had started: `first` is its number among those (`fw_message.id`).
-pub const FW_MISSING_BEGUN: fw_missing_kind = 0;
+pub const FW_MISSING_COMMITTED: fw_missing_kind = 0;
 /// A message of the multicast group `group`: `first` is its number among those of the group.
 pub const FW_MISSING_OF_GROUP: fw_missing_kind = 1;
 /// `count` messages from the application's number `first` on, whose sending never started.
-pub const FW_MISSING_NEVER_BEGUN: fw_missing_kind = 2;
+pub const FW_MISSING_NEVER_COMMITTED: fw_missing_kind = 2;
 
 /// Messages that will not come.
 #[repr(C)]
@@ -338,10 +338,10 @@ pub unsafe extern "C" fn fw_connection_poll_missing(
         let native = find::<ConnectionObject>(connection.id)?.native()?;
         let (kind, group, first, count, reason) = match native.poll_missing() {
             None => return Ok(fw_status::FW_NOTHING),
-            Some(Missing::Committed { id, reason }) => (FW_MISSING_BEGUN, 0, id, 1, reason),
+            Some(Missing::Committed { id, reason }) => (FW_MISSING_COMMITTED, 0, id, 1, reason),
             Some(Missing::OfGroup { group, id, reason }) => (FW_MISSING_OF_GROUP, group, id, 1, reason),
             Some(Missing::NeverCommitted { first, count, reason }) => {
-                (FW_MISSING_NEVER_BEGUN, 0, first, count, reason)
+                (FW_MISSING_NEVER_COMMITTED, 0, first, count, reason)
             }
             Some(other) => {
                 return Err(Failure::new(fw_status::FW_FAILED, format!("unknown report {other:?}")));

@@ -220,7 +220,7 @@ pub const FW_CHANGE_DEADLINE: u32 = 8;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct fw_stats {
     /// Records of which at least one byte was committed.
-    pub begun: u64,
+    pub committed: u64,
     /// Records whose last byte was handed to the carrier.
     pub finished: u64,
     /// Records dropped.
@@ -479,7 +479,7 @@ pub unsafe extern "C" fn fw_sink_stats(sink: fw_sink, stats: *mut fw_stats) -> f
         let now = find::<SinkObject>(sink.id)?.monitor.stats();
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let values = fw_stats {
-            begun: now.begun,
+            committed: now.begun,
             finished: now.finished,
             dropped: now.drops.iter().map(|(_, count)| count).sum(),
             bytes: now.bytes,

@@ -12,7 +12,7 @@ pub(crate) struct Stats {
     /// "tcp", "kernel-ring", "kernel-fed" or "a1".
     carrier: &'static str,
     /// Records of which at least one byte was committed.
-    begun: u64,
+    committed: u64,
     /// Records whose last byte was handed to the carrier.
     finished: u64,
     /// Bytes handed to the carrier, framing included.
@@ -49,7 +49,7 @@ impl Stats {
     pub(crate) fn new(stats: &SinkSnapshot) -> Self {
         Self {
             carrier: stats.carrier.name(),
-            begun: stats.begun,
+            committed: stats.begun,
             finished: stats.finished,
             bytes: stats.bytes,
             acked: stats.acked,
@@ -79,8 +79,10 @@ fn seconds(time: Duration) -> f64 {
 #[pymethods]
 impl Stats {
     fn __repr__(&self) -> String {
-        let Self { carrier, begun, finished, bytes, acked, .. } = self;
-        format!("<freshwire.Stats {carrier}: begun={begun} finished={finished} bytes={bytes} acked={acked}>")
+        let Self { carrier, committed, finished, bytes, acked, .. } = self;
+        format!(
+            "<freshwire.Stats {carrier}: committed={committed} finished={finished} bytes={bytes} acked={acked}>"
+        )
     }
 }
 

@@ -110,10 +110,10 @@ def test_closing_a_node_ends_the_calls_of_other_threads(call):
         "iterate": lambda: list(node),
         "connect": lambda: node.connect("127.0.0.1", 9, a1.generate_key()[1], 3600.0),
     }
-    begun, outcome = threading.Event(), []
+    started, outcome = threading.Event(), []
 
     def wait():
-        begun.set()
+        started.set()
         try:
             outcome.append(calls[call]())
         except freshwire.Closed as error:
@@ -121,7 +121,7 @@ def test_closing_a_node_ends_the_calls_of_other_threads(call):
 
     waiting = threading.Thread(target=wait, daemon=True)
     waiting.start()
-    assert begun.wait(TIMEOUT)
+    assert started.wait(TIMEOUT)
     node.close()
     waiting.join(TIMEOUT)
     ends = {"next": "the end", "iterate": []}

@@ -94,7 +94,7 @@ def test_a_full_window_is_a_status_and_dropped_records_are_reported(narrow):
     told = []
     while len(told) < 3:
         missing = until(far.poll_missing, "a report")
-        assert isinstance(missing, a1.Missing.NeverBegun)
+        assert isinstance(missing, a1.Missing.NeverCommitted)
         assert missing.reason == freshwire.Reason.Expired
         told.extend(range(missing.first, missing.first + missing.count))
     assert told == stale

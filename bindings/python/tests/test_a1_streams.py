@@ -76,8 +76,8 @@ def test_a_question_is_answered_after_its_end(streams):
 
 def test_what_was_not_finished_was_cut_off(streams):
     near, far = streams
-    near.write(b"begun")
-    assert far.read(5) == b"begun"
+    near.write(b"start")
+    assert far.read(5) == b"start"
     near.close()
     with pytest.raises(freshwire.Closed):
         far.read()
@@ -102,10 +102,10 @@ def test_closing_a_stream_ends_the_calls_of_other_threads(narrow_streams):
     near, _ = narrow_streams
     assert near.write(bytes(1 << 20), timeout=0) < 1 << 20
     calls = [near.read, lambda: near.write(bytes(1 << 20)), lambda: near.finish(3600.0)]
-    begun, outcomes = threading.Barrier(len(calls) + 1), []
+    started, outcomes = threading.Barrier(len(calls) + 1), []
 
     def wait(call):
-        begun.wait(TIMEOUT)
+        started.wait(TIMEOUT)
         try:
             outcomes.append(call())
         except freshwire.Closed:
@@ -114,7 +114,7 @@ def test_closing_a_stream_ends_the_calls_of_other_threads(narrow_streams):
     waiting = [threading.Thread(target=wait, args=(call,), daemon=True) for call in calls]
     for thread in waiting:
         thread.start()
-    begun.wait(TIMEOUT)
+    started.wait(TIMEOUT)
     # They are had between the slices of the others' waits.
     steps = threading.Thread(target=lambda: (near.read_events(), near.write_events(), near.close()), daemon=True)
     steps.start()

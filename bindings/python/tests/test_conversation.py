@@ -19,7 +19,7 @@ def stuck(engine, policy, ring=None, **options):
     sink = sender.add_sink(near, policy, max_unread=None, **options)
     near.close()
     filler = sink.push(bytes(1 << 18))
-    until(lambda: sink.stats().begun == 1, "the filler is on its way")
+    until(lambda: sink.stats().committed == 1, "the filler is on its way")
     return sender, sink, far, filler
 
 

@@ -26,10 +26,10 @@ def fill(sink):
             sink.push(bytes(SIZE), seq=pushed)
             pushed += 1
         except freshwire.Full:
-            begun = sink.stats().begun
+            committed = sink.stats().committed
             # Time for the engine to write on.
             time.sleep(0.05)
-            if sink.stats().begun == begun:
+            if sink.stats().committed == committed:
                 return pushed
         assert time.monotonic() < deadline, "the kernel's buffers take everything"
 
@@ -99,7 +99,7 @@ def test_the_horizon_stays_within_its_bound(engine, pair):
     sink.close(Close.Abort)
 
 
-def test_closing_finishes_the_begun_record_or_nothing(engine):
+def test_closing_finishes_the_record_in_progress_or_nothing(engine):
     near, far = make_pair()
     sink = freshwire.Sender(engine, RING).add_sink(near, choice.fifo())
     near.close()
@@ -138,7 +138,7 @@ def test_what_depends_on_a_dropped_record_is_not_sent(engine):
     near.close()
     # While this record is on its way, the others are queued.
     sink.push(bytes(3 << 20), seq=1)
-    until(lambda: sink.stats().begun == 1, "the first is on its way")
+    until(lambda: sink.stats().committed == 1, "the first is on its way")
     for seq, payload, refs in ((2, b"reference", 0), (3, b"depends", 1), (4, b"alone", 0)):
         sink.push(payload, seq=seq, refs=(refs, 0))
     assert sink.drop(2)

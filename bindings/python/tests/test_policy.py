@@ -172,11 +172,11 @@ def test_a_gate_opens_with_each_acknowledgement(engine, pair):
         sink.push(record)
     assert read_exactly(pair[1], 2) == b"ab"
     until(lambda: gate.outstanding == 2, "two are outstanding")
-    assert sink.stats().begun == 2
+    assert sink.stats().committed == 2
     gate.acknowledge(1)
     assert read_exactly(pair[1], 1) == b"c"
     gate.acknowledge(1)
-    assert sink.stats().begun == 3
+    assert sink.stats().committed == 3
     gate.acknowledge_more(1)
     assert read_exactly(pair[1], 1) == b"d"
     gate.acknowledge_more(100)

@@ -182,7 +182,7 @@ def test_a_dropped_sink_finishes_its_record(engine):
     sink = freshwire.Sender(engine).add_sink(near, choice.fifo())
     near.close()
     sink.push(b"x" * 1000)
-    while sink.stats().begun == 0:
+    while sink.stats().committed == 0:
         time.sleep(0.001)
     del sink
     assert read_to_end(far) == b"x" * 1000

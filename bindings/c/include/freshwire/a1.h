@@ -198,7 +198,7 @@ typedef struct {
 // How a connection has ended, from FW_CLOSED_LOCAL to FW_CLOSED_OTHER.
 typedef uint32_t fw_closed;
 
-// FW_MISSING_BEGUN, FW_MISSING_OF_GROUP or FW_MISSING_NEVER_BEGUN.
+// FW_MISSING_COMMITTED, FW_MISSING_OF_GROUP or FW_MISSING_NEVER_COMMITTED.
 typedef uint32_t fw_missing_kind;
 
 // Messages that will not come.
@@ -298,13 +298,13 @@ typedef uint32_t fw_interest;
 #define FW_CLOSED_OTHER 6
 
 // A message whose sending had started: `first` is its number among those (`fw_message.id`).
-#define FW_MISSING_BEGUN 0
+#define FW_MISSING_COMMITTED 0
 
 // A message of the multicast group `group`: `first` is its number among those of the group.
 #define FW_MISSING_OF_GROUP 1
 
 // `count` messages from the application's number `first` on, whose sending never started.
-#define FW_MISSING_NEVER_BEGUN 2
+#define FW_MISSING_NEVER_COMMITTED 2
 
 // What comes from the peer.
 #define FW_READ 0

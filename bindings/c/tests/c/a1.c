@@ -154,7 +154,7 @@ static void qualities_of_service(void)
 		OK(fw_connection_recv(ends_.to, LIMIT, bytes, sizeof bytes, &message));
 	CHECK(message.seq == 6 && !memcmp(bytes, "fresh", 5));
 	UNTIL(fw_connection_poll_missing(ends_.to, &missing) == FW_OK);
-	CHECK(missing.kind == FW_MISSING_NEVER_BEGUN && missing.first == 5 && missing.count == 1 && missing.reason == 1);
+	CHECK(missing.kind == FW_MISSING_NEVER_COMMITTED && missing.first == 5 && missing.count == 1 && missing.reason == 1);
 	IS(FW_NOTHING, fw_connection_poll_missing(ends_.to, &missing));
 
 	OK(fw_connection_qos(ends_.from, &qos, NULL));

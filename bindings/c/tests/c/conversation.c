@@ -168,7 +168,7 @@ static void records_are_changed(void)
 	OK(fw_sender_add_sink(side_.sender, pair_.near, &config, &sink));
 	close(pair_.near);
 	OK(fw_sink_push(sink, filler, sizeof filler, NULL, &first));
-	UNTIL(fw_sink_stats(sink, &stats) == FW_OK && stats.begun == 1);
+	UNTIL(fw_sink_stats(sink, &stats) == FW_OK && stats.committed == 1);
 	OK(fw_sink_push(sink, (const uint8_t *)"dropped", 7, NULL, &dropped));
 	OK(fw_sink_push(sink, (const uint8_t *)"before", 6, NULL, &changed));
 	OK(fw_sink_push(sink, (const uint8_t *)"old", 3, &keyed, NULL));

@@ -97,7 +97,7 @@ static uint64_t fill(fw_sink sink)
 		OK(fw_sink_stats(sink, &before));
 		pause_ms(50);
 		OK(fw_sink_stats(sink, &after));
-		if (before.begun == after.begun)
+		if (before.committed == after.committed)
 			return pushed;
 	}
 }
@@ -194,7 +194,7 @@ static void a_stalled_receiver_leaves_the_choice(void)
 	end(it);
 }
 
-static void nothing_expired_is_begun(void)
+static void nothing_expired_is_committed(void)
 {
 	fw_sink_config config = fw_sink_config_default();
 	struct reader reader;
@@ -213,7 +213,7 @@ static void nothing_expired_is_begun(void)
 	end(it);
 }
 
-static void closing_finishes_the_begun_record(void)
+static void closing_finishes_the_record_in_progress(void)
 {
 	struct fixture it = fixture(fw_sink_config_default());
 	struct reader reader;
@@ -377,8 +377,8 @@ int main(void)
 {
 	records_arrive_over_ipv6();
 	a_stalled_receiver_leaves_the_choice();
-	nothing_expired_is_begun();
-	closing_finishes_the_begun_record();
+	nothing_expired_is_committed();
+	closing_finishes_the_record_in_progress();
 	a_drain_that_ran_out_of_time_is_no_delivery();
 	what_depends_on_a_dropped_record_is_not_sent();
 	a_broken_peer_ends_its_sink_and_no_other();

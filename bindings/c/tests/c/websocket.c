@@ -207,7 +207,7 @@ static void a_close_behind_a_message(fw_engine engine)
 	OK(fw_websocket_new(sender, pair[0], NULL, 0, FW_BINARY, 0, &config, &websocket, &sink));
 	close(pair[0]);
 	OK(fw_sink_push(sink, payload, sizeof payload, NULL, NULL));
-	UNTIL(fw_sink_stats(sink, &stats) == FW_OK && stats.begun == 1);
+	UNTIL(fw_sink_stats(sink, &stats) == FW_OK && stats.committed == 1);
 	OK(fw_websocket_close(websocket, 1000, NULL));
 	IS(FW_NOTHING, fw_sink_close(sink, FW_DRAIN, 0, &ended));
 	for (size_t left_ = LARGE + 10 + 4; left_;) {

@@ -299,7 +299,7 @@ class Fates(Iterator[Fate]):
 @final
 class Stats:
     carrier: str
-    begun: int
+    committed: int
     finished: int
     bytes: int
     acked: int

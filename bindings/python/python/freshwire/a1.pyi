@@ -213,7 +213,7 @@ class Closed:
 
 class Missing:
     @final
-    class Begun(Missing):
+    class Committed(Missing):
         id: int
         reason: Reason
         def __init__(self, id: int, reason: Reason) -> None: ...
@@ -226,7 +226,7 @@ class Missing:
         def __init__(self, group: int, id: int, reason: Reason) -> None: ...
 
     @final
-    class NeverBegun(Missing):
+    class NeverCommitted(Missing):
         first: int
         count: int
         reason: Reason

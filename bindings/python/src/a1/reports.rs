@@ -60,22 +60,22 @@ impl Closed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// One whose sending had started, by its number among those (`Message.id`).
-    Begun { id: u64, reason: Reason },
+    Committed { id: u64, reason: Reason },
     /// One of a multicast group, by its number among those of the group.
     OfGroup { group: u32, id: u64, reason: Reason },
     /// `count` messages from the application's number `first` on, whose sending never started.
-    NeverBegun { first: u64, count: u64, reason: Reason },
+    NeverCommitted { first: u64, count: u64, reason: Reason },
 }
 
 impl Missing {
     pub(super) fn new(missing: a1::Missing) -> Option<Self> {
         Some(match missing {
-            a1::Missing::Committed { id, reason } => Self::Begun { id, reason: Reason::of(reason) },
+            a1::Missing::Committed { id, reason } => Self::Committed { id, reason: Reason::of(reason) },
             a1::Missing::OfGroup { group, id, reason } => {
                 Self::OfGroup { group, id, reason: Reason::of(reason) }
             }
             a1::Missing::NeverCommitted { first, count, reason } => {
-                Self::NeverBegun { first, count, reason: Reason::of(reason) }
+                Self::NeverCommitted { first, count, reason: Reason::of(reason) }
             }
             // Of a newer release: nothing that this one could name.
             _ => return None,

@@ -95,7 +95,7 @@ static uint64_t fill(fw_sink sink)
 			continue;
 		}
 		OK(fw_sink_stats(sink, &before));
-		pause_ms(50);
+		pause_ms(200);
 		OK(fw_sink_stats(sink, &after));
 		if (before.committed == after.committed)
 			return pushed;

@@ -5,17 +5,18 @@ use std::ffi::{c_char, c_int};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use freshwire::a1::{
-    self, BindError, Closed, ConnectConfig, Connecting, Connection, Events, Node, NodeConfig, PublicKey,
-    StaticKey,
+    self, Closed, ConnectConfig, Connecting, Connection, Events, Node, NodeConfig, PublicKey,
 };
 
-use crate::a1_types::{fw_node_config, fw_qos};
-use crate::border::{Failure, Result, call, fw_status, get, put, text};
-use crate::handles::{Object, enter, find, free, fw_connection, fw_node};
+use crate::a1_types::{fw_node_config, fw_qos, with_key};
+use crate::border::{Failure, Out, Result, call, fw_status, get, once, put, text};
+use crate::common::locks::{lock, take};
+use crate::common::structures::fw_endpoint_stats;
+use crate::handles::{enter, fw_connection, fw_node, handle};
 use crate::receiver::{copy_out, until};
 
 pub(crate) struct NodeObject {
@@ -24,9 +25,7 @@ pub(crate) struct NodeObject {
     events: OnceLock<Events>,
 }
 
-impl Object for NodeObject {
-    const NAME: &'static str = "node";
-}
+handle!(fw_node, NodeObject, "node");
 
 impl NodeObject {
     fn new(node: Node) -> Self {
@@ -34,15 +33,11 @@ impl NodeObject {
     }
 
     fn events(&self) -> Result<&Events> {
-        if let Some(events) = self.events.get() {
-            return Ok(events);
-        }
-        let events = self.native()?.events()?;
-        Ok(self.events.get_or_init(|| events))
+        once(&self.events, || Ok(self.native()?.events()?))
     }
 
     pub(crate) fn native(&self) -> Result<Arc<Node>> {
-        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        let node = lock(&self.node);
         node.clone().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the A1 node has stopped"))
     }
 }
@@ -65,9 +60,7 @@ enum Stage {
     Freed,
 }
 
-impl Object for ConnectionObject {
-    const NAME: &'static str = "connection";
-}
+handle!(fw_connection, ConnectionObject, "connection");
 
 impl ConnectionObject {
     pub(crate) fn new(connection: Connection) -> Self {
@@ -81,11 +74,11 @@ impl ConnectionObject {
 
     /// The connection once its handshake is complete; `None` until then.
     fn poll_open(&self) -> Result<Option<Connection>> {
-        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stage = lock(&self.stage);
         let open = match &*stage {
             Stage::Open(connection) => return Ok(Some(connection.clone())),
-            Stage::Freed => return Err(Failure::new(fw_status::FW_CLOSED, "the connection was freed")),
-            Stage::Connecting(connecting) => connecting.poll_open().map_err(not_connected)?,
+            Stage::Freed => return Err(was_freed()),
+            Stage::Connecting(connecting) => connecting.poll_open()?,
         };
         if let Some(connection) = &open {
             *stage = Stage::Open(connection.clone());
@@ -94,7 +87,9 @@ impl ConnectionObject {
     }
 
     pub(crate) fn native(&self) -> Result<Connection> {
-        self.poll_open()?.ok_or_else(|| not_connected("the handshake is in progress: wait for its end"))
+        let in_progress =
+            || Failure::new(fw_status::FW_NOT_CONNECTED, "the handshake is in progress: wait for its end");
+        self.poll_open()?.ok_or_else(in_progress)
     }
 
     /// From now on the connection does not end with its handle.
@@ -103,24 +98,20 @@ impl ConnectionObject {
     }
 
     fn kept(&self) -> MutexGuard<'_, VecDeque<a1::Message>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
 
     pub(crate) fn events(&self) -> Result<&Events> {
-        if let Some(events) = self.events.get() {
-            return Ok(events);
-        }
-        let events = match &*self.stage.lock().unwrap_or_else(PoisonError::into_inner) {
-            Stage::Open(connection) => connection.events()?,
-            Stage::Connecting(connecting) => connecting.events()?,
-            Stage::Freed => return Err(Failure::new(fw_status::FW_CLOSED, "the connection was freed")),
-        };
-        Ok(self.events.get_or_init(|| events))
+        once(&self.events, || match &*lock(&self.stage) {
+            Stage::Open(connection) => Ok(connection.events()?),
+            Stage::Connecting(connecting) => Ok(connecting.events()?),
+            Stage::Freed => Err(was_freed()),
+        })
     }
 }
 
-fn not_connected(words: impl ToString) -> Failure {
-    Failure::new(fw_status::FW_NOT_CONNECTED, words)
+fn was_freed() -> Failure {
+    Failure::new(fw_status::FW_CLOSED, "the connection was freed")
 }
 
 /// Bytes of a key's text: 64 hexadecimal digits and a zero byte.
@@ -131,6 +122,21 @@ const CODE_DONE: u64 = 0;
 
 /// Longest wait inside the library without a look at the time limit.
 pub(crate) const SLICE: Duration = Duration::from_secs(3600);
+
+/// Calls `look` with time limits until it has something, or `timeout` has passed.
+pub(crate) fn wait<T, E>(
+    timeout: u64,
+    look: impl Fn(Duration) -> std::result::Result<Option<T>, E>,
+) -> std::result::Result<Option<T>, E> {
+    let until = until(timeout);
+    loop {
+        let left = until.saturating_since(freshwire::now()).min(SLICE);
+        let found = look(left)?;
+        if found.is_some() || left < SLICE {
+            return Ok(found);
+        }
+    }
+}
 
 /// A message that came whole over A1.
 #[repr(C)]
@@ -206,22 +212,13 @@ pub unsafe extern "C" fn fw_node_bind(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("node", node, fw_node::default()) }?;
+        let node = unsafe { Out::new("node", node, fw_node::default()) }?;
         // SAFETY: as the caller promises.
         let address = unsafe { text("address", address) }?;
         let address = parse_address(address)?;
-        let config = match private_key.is_null() {
-            true => NodeConfig::new()?,
-            false => {
-                // SAFETY: as the caller promises.
-                let key = unsafe { text("private_key", private_key) }?;
-                NodeConfig::with_key(key.parse::<StaticKey>().map_err(Failure::invalid)?)
-            }
-        };
-        let id = bind(address, config)?;
         // SAFETY: as the caller promises.
-        unsafe { put("node", node, fw_node { id }) }?;
-        Ok(fw_status::FW_OK)
+        let config = unsafe { with_key(private_key) }?;
+        node.put(bind(address, config)?)
     })
 }
 
@@ -229,13 +226,8 @@ fn parse_address(address: &str) -> Result<SocketAddr> {
     address.parse().map_err(|error| Failure::invalid(format!("address {address}: {error}")))
 }
 
-/// The number of the bound node's handle.
-fn bind(address: SocketAddr, config: NodeConfig) -> Result<u64> {
-    let bound = Node::bind(address, config).map_err(|error| match error {
-        BindError::Maximum(_) => Failure::invalid(error),
-        _ => Failure::new(fw_status::FW_SYSTEM, error),
-    })?;
-    enter(NodeObject::new(bound))
+fn bind(address: SocketAddr, config: NodeConfig) -> Result<fw_node> {
+    enter(NodeObject::new(Node::bind(address, config)?))
 }
 
 /// As fw_node_bind, with all settings. `config` may be NULL for the default.
@@ -251,7 +243,7 @@ pub unsafe extern "C" fn fw_node_bind_with(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("node", node, fw_node::default()) }?;
+        let node = unsafe { Out::new("node", node, fw_node::default()) }?;
         // SAFETY: as the caller promises.
         let address = parse_address(unsafe { text("address", address) }?)?;
         let config = match config.is_null() {
@@ -263,10 +255,7 @@ pub unsafe extern "C" fn fw_node_bind_with(
                 unsafe { config.native() }?
             }
         };
-        let id = bind(address, config)?;
-        // SAFETY: as the caller promises.
-        unsafe { put("node", node, fw_node { id }) }?;
-        Ok(fw_status::FW_OK)
+        node.put(bind(address, config)?)
     })
 }
 
@@ -278,10 +267,9 @@ pub unsafe extern "C" fn fw_node_bind_with(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_node_port(node: fw_node, port: *mut u16) -> fw_status {
     call(|| {
-        let address = find::<NodeObject>(node.id)?.native()?.local_addr()?;
+        let address = node.find()?.native()?.local_addr()?;
         // SAFETY: as the caller promises.
-        unsafe { put("port", port, address.port()) }?;
-        Ok(fw_status::FW_OK)
+        unsafe { put("port", port, address.port()) }
     })
 }
 
@@ -293,7 +281,7 @@ pub unsafe extern "C" fn fw_node_port(node: fw_node, port: *mut u16) -> fw_statu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_node_public_key(node: fw_node, key: *mut c_char) -> fw_status {
     call(|| {
-        let text = find::<NodeObject>(node.id)?.native()?.public_key().to_string();
+        let text = node.find()?.native()?.public_key().to_string();
         // SAFETY: as the caller promises.
         unsafe { put_key("key", key, &text) }?;
         Ok(fw_status::FW_OK)
@@ -316,20 +304,17 @@ pub unsafe extern "C" fn fw_node_connect(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("connection", connection, fw_connection::default()) }?;
+        let connection = unsafe { Out::new("connection", connection, fw_connection::default()) }?;
         // SAFETY: as the caller promises.
         let host = unsafe { text("host", host) }?;
         // SAFETY: as the caller promises.
         let key = unsafe { text("key", key) }?;
         let key: PublicKey = key.parse().map_err(Failure::invalid)?;
-        let native = find::<NodeObject>(node.id)?.native()?;
+        let native = node.find()?.native()?;
         // SAFETY: NULL is the node's maximum.
         let config = unsafe { connect_config(std::ptr::null(), timeout) }?;
-        let made = native.connect((host, port), &key, &config).map_err(not_connected)?;
-        let id = enter(ConnectionObject::new(made))?;
-        // SAFETY: as the caller promises.
-        unsafe { put("connection", connection, fw_connection { id }) }?;
-        Ok(fw_status::FW_OK)
+        let made = native.connect((host, port), &key, &config)?;
+        connection.put(enter(ConnectionObject::new(made))?)
     })
 }
 
@@ -364,7 +349,7 @@ pub unsafe extern "C" fn fw_node_begin_connect(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("connection", connection, fw_connection::default()) }?;
+        let connection = unsafe { Out::new("connection", connection, fw_connection::default()) }?;
         // SAFETY: as the caller promises.
         let address = parse_address(unsafe { text("address", address) }?)?;
         // SAFETY: as the caller promises.
@@ -372,12 +357,9 @@ pub unsafe extern "C" fn fw_node_begin_connect(
         let key: PublicKey = key.parse().map_err(Failure::invalid)?;
         // SAFETY: as the caller promises.
         let config = unsafe { connect_config(qos, timeout) }?;
-        let native = find::<NodeObject>(node.id)?.native()?;
-        let connecting = native.begin_connect(address, &key, &config).map_err(not_connected)?;
-        let id = enter(ConnectionObject::of(Stage::Connecting(connecting)))?;
-        // SAFETY: as the caller promises.
-        unsafe { put("connection", connection, fw_connection { id }) }?;
-        Ok(fw_status::FW_OK)
+        let native = node.find()?.native()?;
+        let connecting = native.begin_connect(address, &key, &config)?;
+        connection.put(enter(ConnectionObject::of(Stage::Connecting(connecting)))?)
     })
 }
 
@@ -385,7 +367,7 @@ pub unsafe extern "C" fn fw_node_begin_connect(
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_connection_open(connection: fw_connection) -> fw_status {
     call(|| {
-        let open = find::<ConnectionObject>(connection.id)?.poll_open()?;
+        let open = connection.find()?.poll_open()?;
         Ok(if open.is_some() { fw_status::FW_OK } else { fw_status::FW_NOTHING })
     })
 }
@@ -403,21 +385,12 @@ pub unsafe extern "C" fn fw_node_accept(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("connection", connection, fw_connection::default()) }?;
-        let native = find::<NodeObject>(node.id)?.native()?;
-        let until = until(timeout);
-        let made = loop {
-            let left = until.saturating_since(freshwire::now()).min(SLICE);
-            match native.accept(left).map_err(|error| Failure::new(fw_status::FW_CLOSED, error))? {
-                Some(made) => break made,
-                None if left < SLICE => return Ok(fw_status::FW_NOTHING),
-                None => {}
-            }
+        let connection = unsafe { Out::new("connection", connection, fw_connection::default()) }?;
+        let native = node.find()?.native()?;
+        let Some(made) = wait(timeout, |slice| native.accept(slice))? else {
+            return Ok(fw_status::FW_NOTHING);
         };
-        let id = enter(ConnectionObject::new(made))?;
-        // SAFETY: as the caller promises.
-        unsafe { put("connection", connection, fw_connection { id }) }?;
-        Ok(fw_status::FW_OK)
+        connection.put(enter(ConnectionObject::new(made))?)
     })
 }
 
@@ -432,11 +405,8 @@ pub unsafe extern "C" fn fw_node_accept(
 pub unsafe extern "C" fn fw_node_events(node: fw_node, fd: *mut c_int) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("fd", fd, -1) }?;
-        let number = find::<NodeObject>(node.id)?.events()?.as_raw_fd();
-        // SAFETY: as the caller promises.
-        unsafe { put("fd", fd, number) }?;
-        Ok(fw_status::FW_OK)
+        let fd = unsafe { Out::new("fd", fd, -1) }?;
+        fd.put(node.find()?.events()?.as_raw_fd())
     })
 }
 
@@ -444,33 +414,9 @@ pub unsafe extern "C" fn fw_node_events(node: fw_node, fd: *mut c_int) -> fw_sta
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_node_clear_events(node: fw_node) -> fw_status {
     call(|| {
-        find::<NodeObject>(node.id)?.events()?.clear();
+        node.find()?.events()?.clear();
         Ok(fw_status::FW_OK)
     })
-}
-
-/// Counters of a node since it was bound, mainly of ignored and invalid datagrams.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct fw_endpoint_stats {
-    /// Datagrams that are no packet of this protocol.
-    pub malformed: u64,
-    /// Packets for a connection that is not there.
-    pub unknown: u64,
-    /// Cookies that were handed out.
-    pub retries: u64,
-    /// Initiations with a cookie that is too old, or not for their address.
-    pub wrong_cookies: u64,
-    /// Handshake messages and resets that were not authentic.
-    pub unauthentic: u64,
-    /// Resets that were sent.
-    pub resets: u64,
-    /// Initiators that were refused.
-    pub refused: u64,
-    /// Datagrams that were not answered because of a limit.
-    pub over_limit: u64,
-    /// Handshake packets of this node that found the queue full.
-    pub queue_full: u64,
 }
 
 /// Writes the counters of a node.
@@ -481,21 +427,9 @@ pub struct fw_endpoint_stats {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_node_stats(node: fw_node, stats: *mut fw_endpoint_stats) -> fw_status {
     call(|| {
-        let known = find::<NodeObject>(node.id)?.native()?.stats();
-        let known = fw_endpoint_stats {
-            malformed: known.malformed,
-            unknown: known.unknown,
-            retries: known.retries,
-            wrong_cookies: known.wrong_cookies,
-            unauthentic: known.unauthentic,
-            resets: known.resets,
-            refused: known.refused,
-            over_limit: known.over_limit,
-            queue_full: known.queue_full,
-        };
+        let known = node.find()?.native()?.stats().into();
         // SAFETY: as the caller promises.
-        unsafe { put("stats", stats, known) }?;
-        Ok(fw_status::FW_OK)
+        unsafe { put("stats", stats, known) }
     })
 }
 
@@ -503,8 +437,8 @@ pub unsafe extern "C" fn fw_node_stats(node: fw_node, stats: *mut fw_endpoint_st
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_node_free(node: fw_node) -> fw_status {
     call(|| {
-        let object = free::<NodeObject>(node.id)?;
-        let node = object.node.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let object = node.free()?;
+        let node = take(&object.node);
         if let Some(node) = node {
             // A call that waits has the node too, and would keep it alive.
             node.stop();
@@ -530,17 +464,18 @@ pub unsafe extern "C" fn fw_connection_recv(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("message", message, fw_message::default()) }?;
-        let object = find::<ConnectionObject>(connection.id)?;
+        let message = unsafe { Out::new("message", message, fw_message::default()) }?;
+        let object = connection.find()?;
         let native = object.native()?;
         let kept = object.kept().pop_front();
         let was_kept = kept.is_some();
         let received = match kept {
             Some(kept) => kept,
-            None => match receive(&native, timeout)? {
+            None => match wait(timeout, |slice| native.recv(slice)) {
                 Ok(Some(received)) => received,
                 Ok(None) => return Ok(fw_status::FW_NOTHING),
-                Err(()) => return Ok(fw_status::FW_END),
+                Err(Closed::Peer { code: 0, .. }) => return Ok(fw_status::FW_END),
+                Err(ended) => return Err(ended.into()),
             },
         };
         let found = fw_message {
@@ -554,8 +489,7 @@ pub unsafe extern "C" fn fw_connection_recv(
             layer: received.layer,
             late: received.late.into(),
         };
-        // SAFETY: as the caller promises.
-        unsafe { put("message", message, found) }?;
+        message.put(found)?;
         // SAFETY: as the caller promises.
         match unsafe { copy_out(&received.data, buffer, size) } {
             Ok(()) => Ok(fw_status::FW_OK),
@@ -570,20 +504,6 @@ pub unsafe extern "C" fn fw_connection_recv(
             }
         }
     })
-}
-
-/// The next message; `Err(())` after an end in good order.
-fn receive(connection: &Connection, timeout: u64) -> Result<std::result::Result<Option<a1::Message>, ()>> {
-    let until = until(timeout);
-    loop {
-        let left = until.saturating_since(freshwire::now()).min(SLICE);
-        match connection.recv(left) {
-            Ok(None) if left == SLICE => {}
-            Ok(received) => return Ok(Ok(received)),
-            Err(Closed::Peer { code: 0, .. }) => return Ok(Err(())),
-            Err(ended) => return Err(Failure::new(fw_status::FW_CLOSED, ended)),
-        }
-    }
 }
 
 /// Closes a connection with a code (0 for normal) and a text for the peer. Undelivered messages are abandoned; close the sink
@@ -601,7 +521,7 @@ pub unsafe extern "C" fn fw_connection_close(
     call(|| {
         // SAFETY: as the caller promises.
         let reason = unsafe { text("reason", reason) }?;
-        find::<ConnectionObject>(connection.id)?.native()?.close(code, reason);
+        connection.find()?.native()?.close(code, reason);
         Ok(fw_status::FW_OK)
     })
 }
@@ -610,11 +530,8 @@ pub unsafe extern "C" fn fw_connection_close(
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_connection_free(connection: fw_connection) -> fw_status {
     call(|| {
-        let object = free::<ConnectionObject>(connection.id)?;
-        let stage = std::mem::replace(
-            &mut *object.stage.lock().unwrap_or_else(PoisonError::into_inner),
-            Stage::Freed,
-        );
+        let object = connection.free()?;
+        let stage = std::mem::replace(&mut *lock(&object.stage), Stage::Freed);
         // Dropping it closes it as well, but not while a call that waits has it too.
         if let Stage::Open(connection) = stage
             && !object.has_user.load(Ordering::Relaxed)

@@ -3,12 +3,13 @@
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
 
-use freshwire::a1::{Closed, Missing, QosError};
+use freshwire::a1::{Closed, Missing};
 
-use crate::a1::{ConnectionObject, FW_KEY_TEXT};
+use crate::a1::FW_KEY_TEXT;
 use crate::a1_types::{fw_protection, fw_qos, protection_code};
-use crate::border::{Failure, call, fw_status, get, note, put};
-use crate::handles::{find, fw_connection};
+use crate::border::{Failure, Out, call, done, fw_status, get, note, put, put_if_wanted};
+use crate::common::structures::fw_a1_stats;
+use crate::handles::fw_connection;
 
 /// Bytes of an address's text with its port, such as "192.0.2.1:5000": at most this number with the zero byte.
 pub const FW_ADDRESS_TEXT: usize = 64;
@@ -30,42 +31,6 @@ pub(crate) fn text_in<const N: usize>(text: &str) -> [c_char; N] {
         *place = byte.cast_signed() as c_char;
     }
     to
-}
-
-/// Counters of a connection. Bytes are UDP payload unless said otherwise.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct fw_a1_stats {
-    /// Packets sent.
-    pub packets_sent: u64,
-    /// Bytes sent.
-    pub bytes_sent: u64,
-    /// Packets that came and opened.
-    pub packets_received: u64,
-    /// Bytes of them.
-    pub bytes_received: u64,
-    /// Packets declared lost.
-    pub packets_lost: u64,
-    /// Packets declared lost that had arrived after all.
-    pub spurious_losses: u64,
-    /// Bytes of messages sent for the first time.
-    pub payload_sent: u64,
-    /// Bytes of messages sent again.
-    pub payload_resent: u64,
-    /// Bytes of parity sent.
-    pub parity_sent: u64,
-    /// Messages completed by parity.
-    pub messages_made_whole: u64,
-    /// Packets that did not open, or came twice.
-    pub packets_refused: u64,
-    /// Complete messages received.
-    pub messages_received: u64,
-    /// Blocks of multicast groups that the peer missed, asked for and is sent.
-    pub repairs_sent: u64,
-    /// Packets of multicast groups that came by way of their addresses.
-    pub group_packets_received: u64,
-    /// Blocks of multicast groups that this end missed and got over this connection.
-    pub repairs_received: u64,
 }
 
 /// What holds messages of a connection back, and changes since the last call.
@@ -144,12 +109,11 @@ pub struct fw_membership {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_connection_peer(connection: fw_connection, peer: *mut fw_peer) -> fw_status {
     call(|| {
-        let native = find::<ConnectionObject>(connection.id)?.native()?;
+        let native = connection.find()?.native()?;
         let key = native.peer_key().map(|key| key.to_string()).unwrap_or_default();
         let found = fw_peer { address: text_in(&native.peer_addr().to_string()), key: text_in(&key) };
         // SAFETY: as the caller promises.
-        unsafe { put("peer", peer, found) }?;
-        Ok(fw_status::FW_OK)
+        unsafe { put("peer", peer, found) }
     })
 }
 
@@ -170,16 +134,12 @@ pub unsafe extern "C" fn fw_connection_qos(
     maximum: *mut fw_qos,
 ) -> fw_status {
     call(|| {
-        let native = find::<ConnectionObject>(connection.id)?.native()?;
+        let native = connection.find()?.native()?;
         let current = native.qos().ok_or_else(ended)?;
         // SAFETY: as the caller promises.
         unsafe { put("qos", qos, current.into()) }?;
-        if !maximum.is_null() {
-            let most = native.maximum().ok_or_else(ended)?;
-            // SAFETY: as the caller promises.
-            unsafe { put("maximum", maximum, most.into()) }?;
-        }
-        Ok(fw_status::FW_OK)
+        // SAFETY: as the caller promises.
+        unsafe { put_if_wanted("maximum", maximum, || Ok(native.maximum().ok_or_else(ended)?.into())) }
     })
 }
 
@@ -194,16 +154,8 @@ pub unsafe extern "C" fn fw_connection_set_qos(connection: fw_connection, qos: *
     call(|| {
         // SAFETY: as the caller promises.
         let qos = unsafe { get("qos", qos) }?;
-        let native = find::<ConnectionObject>(connection.id)?.native()?;
-        native.set_qos(qos.checked()?).map_err(|error| {
-            let status = match error {
-                QosError::Ended => fw_status::FW_CLOSED,
-                QosError::Pending => fw_status::FW_FULL,
-                _ => fw_status::FW_INVALID,
-            };
-            Failure::new(status, error)
-        })?;
-        Ok(fw_status::FW_OK)
+        let native = connection.find()?.native()?;
+        Ok(done(native.set_qos(qos.checked()?)?))
     })
 }
 
@@ -218,11 +170,10 @@ pub unsafe extern "C" fn fw_connection_protection(
     protection: *mut fw_protection,
 ) -> fw_status {
     call(|| {
-        let native = find::<ConnectionObject>(connection.id)?.native()?;
+        let native = connection.find()?.native()?;
         let code = protection_code(native.protection().ok_or_else(ended)?);
         // SAFETY: as the caller promises.
-        unsafe { put("protection", protection, code) }?;
-        Ok(fw_status::FW_OK)
+        unsafe { put("protection", protection, code) }
     })
 }
 
@@ -237,28 +188,10 @@ pub unsafe extern "C" fn fw_connection_stats(
     stats: *mut fw_a1_stats,
 ) -> fw_status {
     call(|| {
-        let native = find::<ConnectionObject>(connection.id)?.native()?;
-        let known = native.stats().ok_or_else(ended)?;
-        let known = fw_a1_stats {
-            packets_sent: known.packets_sent,
-            bytes_sent: known.bytes_sent,
-            packets_received: known.packets_received,
-            bytes_received: known.bytes_received,
-            packets_lost: known.packets_lost,
-            spurious_losses: known.spurious_losses,
-            payload_sent: known.payload_sent,
-            payload_resent: known.payload_resent,
-            parity_sent: known.parity_sent,
-            messages_made_whole: known.messages_made_whole,
-            packets_refused: known.packets_refused,
-            messages_received: known.messages_received,
-            repairs_sent: known.repairs_sent,
-            group_packets_received: known.group_packets_received,
-            repairs_received: known.repairs_received,
-        };
+        let native = connection.find()?.native()?;
+        let known = native.stats().ok_or_else(ended)?.into();
         // SAFETY: as the caller promises.
-        unsafe { put("stats", stats, known) }?;
-        Ok(fw_status::FW_OK)
+        unsafe { put("stats", stats, known) }
     })
 }
 
@@ -274,17 +207,15 @@ pub unsafe extern "C" fn fw_connection_status(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises. Tried before the change is reported.
-        unsafe { put("status", status, fw_a1_status::default()) }?;
-        let known = find::<ConnectionObject>(connection.id)?.native()?.status();
+        let status = unsafe { Out::new("status", status, fw_a1_status::default()) }?;
+        let known = connection.find()?.native()?.status();
         let known = fw_a1_status {
             window_exceeded: known.window_exceeded.into(),
             rate_exceeded: known.rate_exceeded.into(),
             qos_pending: known.qos_pending.into(),
             qos_changed: known.qos_changed.into(),
         };
-        // SAFETY: as the caller promises.
-        unsafe { put("status", status, known) }?;
-        Ok(fw_status::FW_OK)
+        status.put(known)
     })
 }
 
@@ -300,7 +231,7 @@ pub unsafe extern "C" fn fw_connection_closed(
     code: *mut u64,
 ) -> fw_status {
     call(|| {
-        let native = find::<ConnectionObject>(connection.id)?.native()?;
+        let native = connection.find()?.native()?;
         let Some(end) = native.closed() else { return Ok(fw_status::FW_NOTHING) };
         let (kind, number) = match &end {
             Closed::Local => (FW_CLOSED_LOCAL, 0),
@@ -313,10 +244,8 @@ pub unsafe extern "C" fn fw_connection_closed(
         };
         // SAFETY: as the caller promises.
         unsafe { put("closed", closed, kind) }?;
-        if !code.is_null() {
-            // SAFETY: as the caller promises.
-            unsafe { put("code", code, number) }?;
-        }
+        // SAFETY: as the caller promises.
+        unsafe { put_if_wanted("code", code, || Ok(number)) }?;
         note(&end.to_string());
         Ok(fw_status::FW_OK)
     })
@@ -334,8 +263,8 @@ pub unsafe extern "C" fn fw_connection_poll_missing(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises. Tried before the report is taken.
-        unsafe { put("missing", missing, fw_missing::default()) }?;
-        let native = find::<ConnectionObject>(connection.id)?.native()?;
+        let missing = unsafe { Out::new("missing", missing, fw_missing::default()) }?;
+        let native = connection.find()?.native()?;
         let (kind, group, first, count, reason) = match native.poll_missing() {
             None => return Ok(fw_status::FW_NOTHING),
             Some(Missing::Committed { id, reason }) => (FW_MISSING_COMMITTED, 0, id, 1, reason),
@@ -347,9 +276,7 @@ pub unsafe extern "C" fn fw_connection_poll_missing(
                 return Err(Failure::new(fw_status::FW_FAILED, format!("unknown report {other:?}")));
             }
         };
-        // SAFETY: as the caller promises.
-        unsafe { put("missing", missing, fw_missing { first, count, kind, group, reason: reason.code() }) }?;
-        Ok(fw_status::FW_OK)
+        missing.put(fw_missing { first, count, kind, group, reason: reason.code() })
     })
 }
 
@@ -366,7 +293,7 @@ pub unsafe extern "C" fn fw_connection_membership(
     membership: *mut fw_membership,
 ) -> fw_status {
     call(|| {
-        let native = find::<ConnectionObject>(connection.id)?.native()?;
+        let native = connection.find()?.native()?;
         let memberships = native.memberships();
         let Some(known) = memberships.get(at) else { return Ok(fw_status::FW_NOTHING) };
         let found = fw_membership {
@@ -395,11 +322,8 @@ pub unsafe extern "C" fn fw_connection_membership(
 pub unsafe extern "C" fn fw_connection_events(connection: fw_connection, fd: *mut c_int) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("fd", fd, -1) }?;
-        let number = find::<ConnectionObject>(connection.id)?.events()?.as_raw_fd();
-        // SAFETY: as the caller promises.
-        unsafe { put("fd", fd, number) }?;
-        Ok(fw_status::FW_OK)
+        let fd = unsafe { Out::new("fd", fd, -1) }?;
+        fd.put(connection.find()?.events()?.as_raw_fd())
     })
 }
 
@@ -407,7 +331,7 @@ pub unsafe extern "C" fn fw_connection_events(connection: fw_connection, fd: *mu
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_connection_clear_events(connection: fw_connection) -> fw_status {
     call(|| {
-        find::<ConnectionObject>(connection.id)?.events()?.clear();
+        connection.find()?.events()?.clear();
         Ok(fw_status::FW_OK)
     })
 }

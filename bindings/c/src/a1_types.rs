@@ -73,7 +73,7 @@ impl fw_qos {
             max_receive_message: self.max_receive_message,
             outstanding: self.outstanding,
         };
-        qos.check_range().map_err(Failure::invalid)?;
+        qos.check_range()?;
         Ok(qos)
     }
 }
@@ -189,19 +189,27 @@ pub extern "C" fn fw_node_config_default() -> fw_node_config {
     }
 }
 
+/// Settings with a private key; NULL is a new one.
+///
+/// # Safety
+///
+/// `private_key` is NULL or a string.
+pub(crate) unsafe fn with_key(private_key: *const c_char) -> Result<NodeConfig> {
+    if private_key.is_null() {
+        return Ok(NodeConfig::new()?);
+    }
+    // SAFETY: as the caller promises.
+    let key = unsafe { text("private_key", private_key) }?;
+    Ok(NodeConfig::with_key(key.parse::<StaticKey>().map_err(Failure::invalid)?))
+}
+
 impl fw_node_config {
     /// # Safety
     ///
     /// The strings are NULL or strings, and `allowed` is NULL or points to `allowed_count` of them.
     pub(crate) unsafe fn native(&self) -> Result<NodeConfig> {
-        let mut config = match self.private_key.is_null() {
-            true => NodeConfig::new()?,
-            false => {
-                // SAFETY: as the caller promises.
-                let key = unsafe { text("private_key", self.private_key) }?;
-                NodeConfig::with_key(key.parse::<StaticKey>().map_err(Failure::invalid)?)
-            }
-        };
+        // SAFETY: as the caller promises.
+        let mut config = unsafe { with_key(self.private_key) }?;
         if !self.psk.is_null() {
             // SAFETY: as the caller promises.
             let psk = unsafe { text("psk", self.psk) }?;

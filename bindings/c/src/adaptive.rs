@@ -1,12 +1,12 @@
 //! Several codings of the same pictures, of which each receiver gets one at a time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use freshwire::choice::{Adaptive, Cost, MAX_RENDITIONS, Record, Selected, Selection};
 
-use crate::border::{Failure, Result, call, fw_status, get, put};
-use crate::handles::{Object, enter, find, free, fw_adaptive};
+use crate::border::{Failure, Out, Result, call, done, fw_status, get, nanos, put};
+use crate::common::locks::lock;
+use crate::handles::{enter, fw_adaptive, handle};
 use crate::meta::fw_meta;
 
 pub(crate) struct AdaptiveObject {
@@ -23,9 +23,7 @@ struct State {
     policy: Option<Adaptive>,
 }
 
-impl Object for AdaptiveObject {
-    const NAME: &'static str = "adaptive policy";
-}
+handle!(fw_adaptive, AdaptiveObject, "adaptive policy");
 
 impl State {
     fn new(policy: Adaptive) -> Self {
@@ -40,7 +38,7 @@ impl AdaptiveObject {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// The policy, for its sink.
@@ -121,11 +119,8 @@ fn rendition(number: u32) -> Result<usize> {
 pub unsafe extern "C" fn fw_adaptive_new(adaptive: *mut fw_adaptive) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("adaptive", adaptive, fw_adaptive::default()) }?;
-        let id = enter(AdaptiveObject::new(Adaptive::default(), u8::MAX))?;
-        // SAFETY: as the caller promises.
-        unsafe { put("adaptive", adaptive, fw_adaptive { id }) }?;
-        Ok(fw_status::FW_OK)
+        let adaptive = unsafe { Out::new("adaptive", adaptive, fw_adaptive::default()) }?;
+        adaptive.put(enter(AdaptiveObject::new(Adaptive::default(), u8::MAX))?)
     })
 }
 
@@ -143,12 +138,9 @@ pub unsafe extern "C" fn fw_adaptive_for_another(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("another", another, fw_adaptive::default()) }?;
-        let object = find::<AdaptiveObject>(adaptive.id)?;
-        let id = enter(AdaptiveObject::new(object.stream.for_another(0), allowed))?;
-        // SAFETY: as the caller promises.
-        unsafe { put("another", another, fw_adaptive { id }) }?;
-        Ok(fw_status::FW_OK)
+        let another = unsafe { Out::new("another", another, fw_adaptive::default()) }?;
+        let object = adaptive.find()?;
+        another.put(enter(AdaptiveObject::new(object.stream.for_another(0), allowed))?)
     })
 }
 
@@ -166,7 +158,7 @@ pub unsafe extern "C" fn fw_adaptive_observe(
     call(|| {
         // SAFETY: as the caller promises.
         let given = unsafe { get("meta", meta) }?;
-        let object = find::<AdaptiveObject>(adaptive.id)?;
+        let object = adaptive.find()?;
         // The number 0 is the first picture's here: there is no sender that could give another.
         let meta = freshwire::Meta { seq: given.seq, ..given.meta() };
         object.stream.observe(freshwire::now(), &Record::of(&meta, len));
@@ -178,7 +170,7 @@ pub unsafe extern "C" fn fw_adaptive_observe(
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_adaptive_set_present(adaptive: fw_adaptive, number: u32, is_present: u8) -> fw_status {
     call(|| {
-        find::<AdaptiveObject>(adaptive.id)?.stream.set_present(rendition(number)?, is_present != 0);
+        adaptive.find()?.stream.set_present(rendition(number)?, is_present != 0);
         Ok(fw_status::FW_OK)
     })
 }
@@ -194,8 +186,7 @@ pub unsafe extern "C" fn fw_adaptive_selection(
     selected: *mut fw_selected,
 ) -> fw_status {
     call(|| {
-        let Selected { current, wanted, why, changes } =
-            find::<AdaptiveObject>(adaptive.id)?.state().selection.get();
+        let Selected { current, wanted, why, changes } = adaptive.find()?.state().selection.get();
         let number = |rendition: Option<usize>| {
             rendition.and_then(|it| u32::try_from(it).ok()).unwrap_or(FW_NO_RENDITION)
         };
@@ -206,8 +197,7 @@ pub unsafe extern "C" fn fw_adaptive_selection(
             changes: changes.into(),
         };
         // SAFETY: as the caller promises.
-        unsafe { put("selected", selected, now) }?;
-        Ok(fw_status::FW_OK)
+        unsafe { put("selected", selected, now) }
     })
 }
 
@@ -223,26 +213,18 @@ pub unsafe extern "C" fn fw_adaptive_cost(
     cost: *mut fw_cost,
 ) -> fw_status {
     call(|| {
-        let known = find::<AdaptiveObject>(adaptive.id)?.stream.cost(rendition(number)?);
+        let known = adaptive.find()?.stream.cost(rendition(number)?);
         let Some(Cost { bytes_per_sec, key_bytes, key_interval }) = known else {
             return Ok(fw_status::FW_NOTHING);
         };
         let known = fw_cost { bytes_per_sec, key_bytes, key_interval: nanos(key_interval) };
         // SAFETY: as the caller promises.
-        unsafe { put("cost", cost, known) }?;
-        Ok(fw_status::FW_OK)
+        unsafe { put("cost", cost, known) }
     })
 }
 
 /// Frees an adaptive policy. A sink that has it keeps it.
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_adaptive_free(adaptive: fw_adaptive) -> fw_status {
-    call(|| {
-        free::<AdaptiveObject>(adaptive.id)?;
-        Ok(fw_status::FW_OK)
-    })
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    call(|| adaptive.free().map(done))
 }

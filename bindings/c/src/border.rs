@@ -1,11 +1,14 @@
 //! What every call has around it: no panic gets out, and failures have a status and a message.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Once, OnceLock};
+
+use crate::common::failures::{Classified, Kind};
+use crate::common::names::in_own_names;
+use crate::common::process::{count_fork, decides};
 
 /// Result of a call. Zero is success; a negative value is a failure, which `fw_last_error` explains; a positive one tells that
 /// there is nothing now, and has no message.
@@ -80,24 +83,42 @@ impl From<std::io::Error> for Failure {
     }
 }
 
+impl<E: Classified> From<E> for Failure {
+    #[cold]
+    fn from(error: E) -> Self {
+        Self::new(error.kind().into(), error)
+    }
+}
+
+impl From<Kind> for fw_status {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Full | Kind::Pending => Self::FW_FULL,
+            Kind::TooLarge => Self::FW_TOO_LARGE,
+            Kind::TooLate => Self::FW_TOO_LATE,
+            Kind::NotChanged => Self::FW_NOT_CHANGED,
+            Kind::Closed => Self::FW_CLOSED,
+            Kind::Invalid | Kind::OtherNode => Self::FW_INVALID,
+            Kind::NoRing => Self::FW_NO_RING,
+            Kind::System | Kind::Carrier | Kind::LinkSystem => Self::FW_SYSTEM,
+            Kind::BadStream => Self::FW_BAD_STREAM,
+            Kind::NotConnected | Kind::NodeStopped => Self::FW_NOT_CONNECTED,
+            Kind::NotPermitted => Self::FW_NOT_PERMITTED,
+            Kind::Link | Kind::Other => Self::FW_FAILED,
+        }
+    }
+}
+
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
-    /// A policy's function runs on this thread.
-    static DECIDES: Cell<bool> = const { Cell::new(false) };
 }
 
-static FORKS: AtomicU64 = AtomicU64::new(0);
 static WATCH_FORKS: Once = Once::new();
 
 extern "C" fn forked() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
-}
-
-/// How often this process is the child of a fork.
-pub(crate) fn forks() -> u64 {
-    FORKS.load(Ordering::Relaxed)
+    count_fork();
 }
 
 /// Counts forks from now on.
@@ -108,26 +129,10 @@ pub(crate) fn watch_forks() {
     });
 }
 
-/// Marks this thread as deciding until it is dropped.
-pub(crate) struct Deciding(());
-
-impl Deciding {
-    pub(crate) fn begin() -> Self {
-        DECIDES.set(true);
-        Self(())
-    }
-}
-
-impl Drop for Deciding {
-    fn drop(&mut self) {
-        DECIDES.set(false);
-    }
-}
-
 /// Runs a call's body.
 #[inline]
 pub(crate) fn call(body: impl FnOnce() -> Result<fw_status>) -> fw_status {
-    if DECIDES.get() {
+    if decides() {
         return failed(Failure::new(
             fw_status::FW_IN_POLICY,
             "a policy cannot call the library: it decides while the engine waits for it",
@@ -146,25 +151,10 @@ fn failed(failure: Failure) -> fw_status {
     failure.0.status
 }
 
-/// Rust's names in the library's messages, and what they are in C. A test compares the list with the library's sources.
-const NAMES: [(&str, &str); 7] = [
-    ("RingConfig::for_clients", "fw_ring_for_clients"),
-    ("RingConfig::rings", "fw_ring.rings"),
-    ("RingConfig::slots", "fw_ring.slots"),
-    ("Carrier::Auto", "FW_AUTO"),
-    ("Carrier::Tcp", "FW_TCP"),
-    ("ConnectionConfig::maximum", "fw_node_config.maximum"),
-    ("ConnectionConfig::in_order", "fw_node_config.in_order"),
-];
-
-/// A message with C's names.
-fn in_own_names(words: &str) -> String {
-    NAMES.iter().fold(words.replace('\0', " "), |words, (theirs, ours)| words.replace(theirs, ours))
-}
-
 /// Keeps a message for `fw_last_error`: of a failure, or of what a call describes, such as why a sink has ended.
 pub(crate) fn note(words: &str) {
-    let words = CString::new(in_own_names(words)).unwrap_or_default();
+    let words = in_own_names(words.replace('\0', " "), |(_, c, _)| c);
+    let words = CString::new(words).unwrap_or_default();
     // Fails only while the thread ends, when nobody asks any more.
     let _ = LAST.try_with(|last| *last.borrow_mut() = words);
 }
@@ -187,7 +177,9 @@ pub(crate) unsafe fn bytes<'a>(data: *const u8, len: usize) -> Result<&'a [u8]> 
         return Ok(&[]);
     }
     if data.is_null() || isize::try_from(len).is_err() {
-        return Err(Failure::invalid(format!("{len} bytes at {data:p}: a pointer to so many is wanted")));
+        return Err(Failure::invalid(format!(
+            "{len} bytes at {data:p}: a pointer to that number of bytes is wanted"
+        )));
     }
     // SAFETY: as the caller promises; the address is not null, and the length fits.
     Ok(unsafe { std::slice::from_raw_parts(data, len) })
@@ -205,7 +197,7 @@ pub(crate) unsafe fn slice<'a, T>(data: *const T, len: usize) -> Result<&'a [T]>
     let fits = len.checked_mul(size_of::<T>()).is_some_and(|bytes| isize::try_from(bytes).is_ok());
     if data.is_null() || !data.is_aligned() || !fits {
         return Err(Failure::invalid(format!(
-            "{len} values at {data:p}: an aligned pointer to so many is wanted"
+            "{len} values at {data:p}: an aligned pointer to that number of values is wanted"
         )));
     }
     // SAFETY: as the caller promises; the address is not null and aligned, and the size fits.
@@ -226,18 +218,80 @@ pub(crate) unsafe fn text<'a>(name: &str, text: *const c_char) -> Result<&'a str
     text.to_str().map_err(|_| Failure::invalid(format!("{name} is not UTF-8")))
 }
 
-/// Writes a result to where the caller wants it.
+/// The caller's place for a result.
+pub(crate) struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// A failure after this leaves `default` there.
+    ///
+    /// # Safety
+    ///
+    /// `to` is null or points to a value that is writable during the call.
+    pub(crate) unsafe fn new(name: &str, to: *mut T, default: T) -> Result<Self> {
+        // SAFETY: as the caller promises.
+        unsafe { put(name, to, default) }?;
+        Ok(Self(to))
+    }
+
+    /// Writes the result, which ends a call.
+    pub(crate) fn put(self, value: T) -> Result<fw_status> {
+        // SAFETY: `new` has checked the place, which stays writable.
+        unsafe { self.0.write(value) };
+        Ok(fw_status::FW_OK)
+    }
+}
+
+/// Writes a result to where the caller wants it, which ends a call.
 ///
 /// # Safety
 ///
 /// `to` is null or points to a writable value.
-pub(crate) unsafe fn put<T>(name: &str, to: *mut T, value: T) -> Result<()> {
+#[inline]
+pub(crate) unsafe fn put<T>(name: &str, to: *mut T, value: T) -> Result<fw_status> {
     if to.is_null() || !to.is_aligned() {
         return Err(Failure::invalid(format!("{name} is NULL: a place for the result is wanted")));
     }
     // SAFETY: as the caller promises; it is neither null nor misaligned.
     unsafe { to.write(value) };
-    Ok(())
+    Ok(fw_status::FW_OK)
+}
+
+/// Writes a result that the caller may not want, with NULL.
+///
+/// # Safety
+///
+/// `to` is null or points to a writable value.
+#[inline]
+pub(crate) unsafe fn put_if_wanted<T>(
+    name: &str,
+    to: *mut T,
+    value: impl FnOnce() -> Result<T>,
+) -> Result<fw_status> {
+    if to.is_null() {
+        return Ok(fw_status::FW_OK);
+    }
+    let value = value()?;
+    // SAFETY: as the caller promises.
+    unsafe { put(name, to, value) }
+}
+
+/// The status of a call without a result.
+pub(crate) fn done<T>(_: T) -> fw_status {
+    fw_status::FW_OK
+}
+
+/// The value in a cell, made by the first call.
+pub(crate) fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+    if let Some(value) = cell.get() {
+        return Ok(value);
+    }
+    let value = make()?;
+    Ok(cell.get_or_init(|| value))
+}
+
+/// Nanoseconds of a time, at most what 64 bits hold.
+pub(crate) fn nanos(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Reads a structure of the caller.

@@ -1,22 +1,21 @@
 //! Engines, and what belongs to none of the objects.
 
 use std::ffi::c_char;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use freshwire::{Engine, EngineThread, Handle};
 
-use crate::border::{Failure, Result, call, fw_status, put};
-use crate::handles::{Object, enter, find, free, fw_engine};
+use crate::border::{Failure, Out, Result, call, done, fw_status};
+use crate::common::locks::{lock, take};
+use crate::handles::{enter, fw_engine, handle};
 
 pub(crate) struct EngineObject(Mutex<Option<EngineThread>>);
 
-impl Object for EngineObject {
-    const NAME: &'static str = "engine";
-}
+handle!(fw_engine, EngineObject, "engine");
 
 impl EngineObject {
     pub(crate) fn handle(&self) -> Result<Handle> {
-        let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let thread = lock(&self.0);
         let thread =
             thread.as_ref().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the engine has stopped"))?;
         Ok(thread.handle())
@@ -44,12 +43,9 @@ pub extern "C" fn fw_version() -> *const c_char {
 pub unsafe extern "C" fn fw_engine_new(engine: *mut fw_engine) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises. Tried before the thread is started.
-        unsafe { put("engine", engine, fw_engine::default()) }?;
+        let engine = unsafe { Out::new("engine", engine, fw_engine::default()) }?;
         let thread = Engine::new()?.spawn()?;
-        let id = enter(EngineObject(Mutex::new(Some(thread))))?;
-        // SAFETY: as the caller promises.
-        unsafe { put("engine", engine, fw_engine { id }) }?;
-        Ok(fw_status::FW_OK)
+        engine.put(enter(EngineObject(Mutex::new(Some(thread))))?)
     })
 }
 
@@ -57,13 +53,11 @@ pub unsafe extern "C" fn fw_engine_new(engine: *mut fw_engine) -> fw_status {
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_engine_free(engine: fw_engine) -> fw_status {
     call(|| {
-        let object = free::<EngineObject>(engine.id)?;
-        let thread = object.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(thread);
-        Ok(fw_status::FW_OK)
+        let object = engine.free()?;
+        Ok(done(take(&object.0)))
     })
 }
 
 pub(crate) fn handle_of(engine: fw_engine) -> Result<Handle> {
-    find::<EngineObject>(engine.id)?.handle()
+    engine.find()?.handle()
 }

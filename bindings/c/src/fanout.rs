@@ -8,12 +8,13 @@ use std::time::Duration;
 use freshwire::choice::Choice;
 use freshwire::{Meta, PushError, Sender, SinkConfig, SinkId};
 
-use crate::a1::ConnectionObject;
-use crate::border::{Failure, Result, bytes, call, duplicate, fw_status, get_or, put, slice};
+use crate::border::{
+    Failure, Out, Result, bytes, call, duplicate, fw_status, get_or, put, put_if_wanted, slice,
+};
+use crate::common::failures::Classified;
 use crate::handles::{enter, find, fw_connection, fw_sender, fw_sink};
 use crate::meta::fw_meta;
 use crate::policy::fw_policy;
-use crate::sender::{SenderObject, of_push, of_sender, status_of};
 use crate::sink::SinkObject;
 use crate::types::{FW_DEFAULT, fw_sink_config, fw_sink_config_default};
 
@@ -32,8 +33,8 @@ pub unsafe extern "C" fn fw_sender_add_sink(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("sink", sink, fw_sink::default()) }?;
-        let object = find::<SenderObject>(sender.id)?;
+        let sink = unsafe { Out::new("sink", sink, fw_sink::default()) }?;
+        let object = sender.find()?;
         // SAFETY: as the caller promises.
         let config = unsafe { get_or("config", config, || fw_sink_config_default()) }?;
         // SAFETY: as the caller promises.
@@ -42,12 +43,10 @@ pub unsafe extern "C" fn fw_sender_add_sink(
             // SAFETY: as the caller promises.
             let settings = unsafe { config.apply(SinkConfig::new(policy)) }?;
             let stream = TcpStream::from(duplicate(fd)?);
-            let made = object.with(|sender| sender.add_sink(stream, settings).map_err(of_sender))?;
+            let made = object.with(|sender| sender.add_sink(stream, settings).map_err(Failure::from))?;
             enter(SinkObject::new(object, made))
         })?;
-        // SAFETY: as the caller promises.
-        unsafe { put("sink", sink, fw_sink { id }) }?;
-        Ok(fw_status::FW_OK)
+        sink.put(id)
     })
 }
 
@@ -67,9 +66,9 @@ pub unsafe extern "C" fn fw_sender_add_a1_sink(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("sink", sink, fw_sink::default()) }?;
-        let object = find::<SenderObject>(sender.id)?;
-        let connection_object = find::<ConnectionObject>(connection.id)?;
+        let sink = unsafe { Out::new("sink", sink, fw_sink::default()) }?;
+        let object = sender.find()?;
+        let connection_object = connection.find()?;
         let connection = connection_object.native()?;
         // SAFETY: as the caller promises.
         let policy = unsafe { get_or("policy", policy, fw_policy::default) }?;
@@ -77,13 +76,12 @@ pub unsafe extern "C" fn fw_sender_add_a1_sink(
         let policy = unsafe { policy.make() }?;
         let id = policy.serve(|policy| {
             let config = a1_config(policy, linger);
-            let made = object.with(|sender| sender.add_a1_sink(&connection, config).map_err(of_sender))?;
+            let made =
+                object.with(|sender| sender.add_a1_sink(&connection, config).map_err(Failure::from))?;
             connection_object.mark_used();
             enter(SinkObject::new(object, made))
         })?;
-        // SAFETY: as the caller promises.
-        unsafe { put("sink", sink, fw_sink { id }) }?;
-        Ok(fw_status::FW_OK)
+        sink.put(id)
     })
 }
 
@@ -105,12 +103,9 @@ pub unsafe extern "C" fn fw_sender_push_to_all(
     seq: *mut u64,
     missed: *mut fw_status,
 ) -> fw_status {
-    let call = |sender: &mut Sender, sinks: &[SinkId], payload: &[u8], meta: &Meta| {
-        sender.push_to_all(sinks.iter().copied(), payload, meta)
-    };
     let payload = Payload { data, len, meta };
     // SAFETY: as the caller promises.
-    unsafe { to_all(sender, Sinks { sinks, count, missed }, payload, seq, call) }
+    unsafe { to_all(sender, Sinks { sinks, count, missed }, payload, seq, Sender::push_to_all) }
 }
 
 /// Replaces a value in several sinks of a sender, as fw_sink_replace does in each, with one number and one wake-up of the engine. `meta`
@@ -131,12 +126,9 @@ pub unsafe extern "C" fn fw_sender_replace_to_all(
     seq: *mut u64,
     missed: *mut fw_status,
 ) -> fw_status {
-    let call = |sender: &mut Sender, sinks: &[SinkId], payload: &[u8], meta: &Meta| {
-        sender.replace_to_all(sinks.iter().copied(), payload, meta)
-    };
     let payload = Payload { data, len, meta };
     // SAFETY: as the caller promises.
-    unsafe { to_all(sender, Sinks { sinks, count, missed }, payload, seq, call) }
+    unsafe { to_all(sender, Sinks { sinks, count, missed }, payload, seq, Sender::replace_to_all) }
 }
 
 /// A payload and its description, as a caller gives them.
@@ -163,10 +155,10 @@ unsafe fn to_all(
     Sinks { sinks, count, missed }: Sinks,
     Payload { data, len, meta }: Payload,
     seq: *mut u64,
-    put_all: impl FnOnce(&mut Sender, &[SinkId], &[u8], &Meta) -> std::result::Result<usize, PushError>,
+    put_all: impl FnOnce(&mut Sender, Vec<SinkId>, &[u8], &Meta) -> std::result::Result<usize, PushError>,
 ) -> fw_status {
     call(|| {
-        let object = find::<SenderObject>(sender.id)?;
+        let object = sender.find()?;
         // SAFETY: as the caller promises.
         let sinks = unsafe { slice(sinks, count) }?;
         // SAFETY: as the caller promises.
@@ -178,23 +170,21 @@ unsafe fn to_all(
         if objects.iter().any(|sink| !Arc::ptr_eq(sink.sender(), &object)) {
             return Err(Failure::invalid("a sink belongs to another sender"));
         }
-        let ids: Vec<SinkId> = objects.iter().map(|sink| sink.id()).collect();
+        let ids = objects.iter().map(|sink| sink.id()).collect();
         let mut statuses = vec![fw_status::FW_OK; count];
         let number = object.with(|sender| {
             let meta = sender.producer().number(&meta.meta());
-            put_all(sender, &ids, payload, &meta).map_err(of_push)?;
+            put_all(sender, ids, payload, &meta)?;
             for &(id, error) in sender.missed() {
-                let named = ids.iter().zip(&mut statuses).find(|(sink, _)| **sink == id);
+                let named = objects.iter().zip(&mut statuses).find(|(sink, _)| sink.id() == id);
                 if let Some((_, status)) = named {
-                    *status = status_of(error);
+                    *status = error.kind().into();
                 }
             }
             Ok(meta.seq)
         })?;
-        if !seq.is_null() {
-            // SAFETY: as the caller promises.
-            unsafe { put("seq", seq, number) }?;
-        }
+        // SAFETY: as the caller promises.
+        unsafe { put_if_wanted("seq", seq, || Ok(number)) }?;
         if !missed.is_null() {
             for (at, status) in statuses.into_iter().enumerate() {
                 // SAFETY: as the caller promises, there is room for `count` values.

@@ -1,11 +1,12 @@
 //! Gates: late choice up to where the receiving program reads.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use freshwire::choice::{self, Choice, Gate};
 
-use crate::border::{Failure, Result, call, fw_status, put};
-use crate::handles::{Object, enter, find, free, fw_gate};
+use crate::border::{Failure, Out, Result, call, done, fw_status, put};
+use crate::common::locks::lock;
+use crate::handles::{enter, fw_gate, handle};
 
 pub(crate) struct GateObject {
     records: u32,
@@ -13,13 +14,11 @@ pub(crate) struct GateObject {
     gate: Mutex<Option<Gate>>,
 }
 
-impl Object for GateObject {
-    const NAME: &'static str = "gate";
-}
+handle!(fw_gate, GateObject, "gate");
 
 impl GateObject {
     fn lock(&self) -> MutexGuard<'_, Option<Gate>> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.gate)
     }
 
     fn gate(&self) -> Result<Gate> {
@@ -56,11 +55,8 @@ impl GateObject {
 pub unsafe extern "C" fn fw_gate_new(records: u32, gate: *mut fw_gate) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("gate", gate, fw_gate::default()) }?;
-        let id = enter(GateObject { records, gate: Mutex::default() })?;
-        // SAFETY: as the caller promises.
-        unsafe { put("gate", gate, fw_gate { id }) }?;
-        Ok(fw_status::FW_OK)
+        let gate = unsafe { Out::new("gate", gate, fw_gate::default()) }?;
+        gate.put(enter(GateObject { records, gate: Mutex::default() })?)
     })
 }
 
@@ -69,7 +65,7 @@ pub unsafe extern "C" fn fw_gate_new(records: u32, gate: *mut fw_gate) -> fw_sta
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_gate_acknowledge(gate: fw_gate, total: u64) -> fw_status {
     call(|| {
-        find::<GateObject>(gate.id)?.gate()?.acknowledge(total);
+        gate.find()?.gate()?.acknowledge(total);
         Ok(fw_status::FW_OK)
     })
 }
@@ -78,7 +74,7 @@ pub extern "C" fn fw_gate_acknowledge(gate: fw_gate, total: u64) -> fw_status {
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_gate_acknowledge_more(gate: fw_gate, records: u64) -> fw_status {
     call(|| {
-        find::<GateObject>(gate.id)?.gate()?.acknowledge_more(records);
+        gate.find()?.gate()?.acknowledge_more(records);
         Ok(fw_status::FW_OK)
     })
 }
@@ -91,18 +87,14 @@ pub extern "C" fn fw_gate_acknowledge_more(gate: fw_gate, records: u64) -> fw_st
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_gate_outstanding(gate: fw_gate, outstanding: *mut u64) -> fw_status {
     call(|| {
-        let now = find::<GateObject>(gate.id)?.gate()?.outstanding();
+        let now = gate.find()?.gate()?.outstanding();
         // SAFETY: as the caller promises.
-        unsafe { put("outstanding", outstanding, now) }?;
-        Ok(fw_status::FW_OK)
+        unsafe { put("outstanding", outstanding, now) }
     })
 }
 
 /// Frees a gate. Its sink continues, without further acknowledgements.
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_gate_free(gate: fw_gate) -> fw_status {
-    call(|| {
-        free::<GateObject>(gate.id)?;
-        Ok(fw_status::FW_OK)
-    })
+    call(|| gate.free().map(done))
 }

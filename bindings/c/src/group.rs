@@ -1,29 +1,27 @@
 //! Multicast groups of A1.
 
 use std::ffi::c_char;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use freshwire::a1::{Group, GroupConfig, GroupError, GroupTransportConfig, InviteError, Rate};
+use freshwire::a1::{Group, GroupConfig, GroupTransportConfig, Rate};
 
-use crate::a1::{ConnectionObject, NodeObject};
 use crate::a1_types::parse_interface;
-use crate::border::{Failure, Result, call, fw_status, get, get_or, put, text};
+use crate::border::{Failure, Out, Result, call, done, fw_status, get, get_or, put, text};
+use crate::common::locks::{lock, take};
+use crate::common::structures::fw_multicast_stats;
 use crate::fanout::a1_config;
-use crate::handles::{Object, enter, find, free, fw_connection, fw_group, fw_node, fw_sender, fw_sink};
+use crate::handles::{enter, fw_connection, fw_group, fw_node, fw_sender, fw_sink, handle};
 use crate::policy::fw_policy;
-use crate::sender::{SenderObject, of_sender};
 use crate::sink::SinkObject;
 
 pub(crate) struct GroupObject(Mutex<Option<Group>>);
 
-impl Object for GroupObject {
-    const NAME: &'static str = "group";
-}
+handle!(fw_group, GroupObject, "group");
 
 impl GroupObject {
     fn native(&self) -> Result<Group> {
-        let group = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let group = lock(&self.0);
         group.clone().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the group was freed"))
     }
 }
@@ -46,20 +44,6 @@ pub struct fw_group_config {
     pub hops: u8,
     /// 1: members on this machine receive the packets too.
     pub to_this_machine: u8,
-}
-
-/// Counters of a group. Bytes are UDP payload. Repairs are in fw_connection_stats of the members.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct fw_multicast_stats {
-    /// Packets sent to the group's address.
-    pub packets_sent: u64,
-    /// Bytes sent to the group's address.
-    pub bytes_sent: u64,
-    /// Of `packets_sent`, those that the operating system refused.
-    pub packets_refused: u64,
-    /// Open connections that were invited.
-    pub members: u64,
 }
 
 /// Returns the default settings of a group with this address and rate: datagrams of 1200 bytes, repairs for a second, this network only.
@@ -111,24 +95,14 @@ pub unsafe extern "C" fn fw_node_group(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("group", group, fw_group::default()) }?;
+        let group = unsafe { Out::new("group", group, fw_group::default()) }?;
         // SAFETY: as the caller promises.
         let config = unsafe { get("config", config) }?;
         // SAFETY: as the caller promises.
         let config = unsafe { config.native() }?;
-        let native = find::<NodeObject>(node.id)?.native()?;
-        let made = native.group(&config).map_err(|error| {
-            let status = match error {
-                GroupError::Config(_) => fw_status::FW_INVALID,
-                GroupError::Stopped(_) => fw_status::FW_CLOSED,
-                _ => fw_status::FW_SYSTEM,
-            };
-            Failure::new(status, error)
-        })?;
-        let id = enter(GroupObject(Mutex::new(Some(made))))?;
-        // SAFETY: as the caller promises.
-        unsafe { put("group", group, fw_group { id }) }?;
-        Ok(fw_status::FW_OK)
+        let native = node.find()?.native()?;
+        let made = native.group(&config)?;
+        group.put(enter(GroupObject(Mutex::new(Some(made))))?)
     })
 }
 
@@ -136,16 +110,9 @@ pub unsafe extern "C" fn fw_node_group(
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_group_invite(group: fw_group, connection: fw_connection) -> fw_status {
     call(|| {
-        let group = find::<GroupObject>(group.id)?.native()?;
-        let connection = find::<ConnectionObject>(connection.id)?.native()?;
-        group.invite(&connection).map_err(|error| {
-            let status = match error {
-                InviteError::OtherNode => fw_status::FW_INVALID,
-                _ => fw_status::FW_CLOSED,
-            };
-            Failure::new(status, error)
-        })?;
-        Ok(fw_status::FW_OK)
+        let group = group.find()?.native()?;
+        let connection = connection.find()?.native()?;
+        Ok(done(group.invite(&connection)?))
     })
 }
 
@@ -157,17 +124,10 @@ pub extern "C" fn fw_group_invite(group: fw_group, connection: fw_connection) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_group_stats(group: fw_group, stats: *mut fw_multicast_stats) -> fw_status {
     call(|| {
-        let known = find::<GroupObject>(group.id)?.native()?.stats();
+        let known = group.find()?.native()?.stats();
         let known = known.ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the A1 node has stopped"))?;
-        let known = fw_multicast_stats {
-            packets_sent: known.packets_sent,
-            bytes_sent: known.bytes_sent,
-            packets_refused: known.packets_refused,
-            members: known.members as u64,
-        };
         // SAFETY: as the caller promises.
-        unsafe { put("stats", stats, known) }?;
-        Ok(fw_status::FW_OK)
+        unsafe { put("stats", stats, known.into()) }
     })
 }
 
@@ -187,21 +147,19 @@ pub unsafe extern "C" fn fw_sender_add_a1_group(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("sink", sink, fw_sink::default()) }?;
-        let object = find::<SenderObject>(sender.id)?;
-        let group = find::<GroupObject>(group.id)?.native()?;
+        let sink = unsafe { Out::new("sink", sink, fw_sink::default()) }?;
+        let object = sender.find()?;
+        let group = group.find()?.native()?;
         // SAFETY: as the caller promises.
         let policy = unsafe { get_or("policy", policy, fw_policy::default) }?;
         // SAFETY: as the caller promises.
         let policy = unsafe { policy.make() }?;
         let id = policy.serve(|policy| {
             let config = a1_config(policy, linger);
-            let made = object.with(|sender| sender.add_a1_group(&group, config).map_err(of_sender))?;
+            let made = object.with(|sender| sender.add_a1_group(&group, config).map_err(Failure::from))?;
             enter(SinkObject::new(object, made))
         })?;
-        // SAFETY: as the caller promises.
-        unsafe { put("sink", sink, fw_sink { id }) }?;
-        Ok(fw_status::FW_OK)
+        sink.put(id)
     })
 }
 
@@ -209,9 +167,7 @@ pub unsafe extern "C" fn fw_sender_add_a1_group(
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_group_free(group: fw_group) -> fw_status {
     call(|| {
-        let object = free::<GroupObject>(group.id)?;
-        let group = object.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(group);
-        Ok(fw_status::FW_OK)
+        let object = group.free()?;
+        Ok(done(take(&object.0)))
     })
 }

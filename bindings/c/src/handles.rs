@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::border::{Failure, Result, forks, fw_status, watch_forks};
+use crate::border::{Failure, Result, fw_status, watch_forks};
+use crate::common::process::forks;
 
 /// Most handles at a time.
 const MAX_HANDLES: usize = 1 << 24;
@@ -12,7 +13,37 @@ const MAX_HANDLES: usize = 1 << 24;
 pub(crate) trait Object: Send + Sync + Sized + 'static {
     /// For messages.
     const NAME: &'static str;
+    type Handle;
+
+    fn handle(id: u64) -> Self::Handle;
 }
+
+/// Says which object a handle names.
+macro_rules! handle {
+    ($handle:ident, $object:ident, $name:literal) => {
+        impl $crate::handles::Object for $object {
+            const NAME: &'static str = $name;
+            type Handle = $handle;
+
+            fn handle(id: u64) -> $handle {
+                $handle { id }
+            }
+        }
+
+        impl $handle {
+            /// Looks the handle up.
+            pub(crate) fn find(self) -> $crate::border::Result<std::sync::Arc<$object>> {
+                $crate::handles::find(self.id)
+            }
+
+            /// Makes the handle invalid, and returns its object.
+            pub(crate) fn free(self) -> $crate::border::Result<std::sync::Arc<$object>> {
+                $crate::handles::free(self.id)
+            }
+        }
+    };
+}
+pub(crate) use handle;
 
 struct Place {
     generation: u32,
@@ -124,8 +155,8 @@ pub struct fw_link {
     pub id: u64,
 }
 
-/// Enters an object, and returns its handle's number.
-pub(crate) fn enter<T: Object>(object: T) -> Result<u64> {
+/// Enters an object, and returns its handle.
+pub(crate) fn enter<T: Object>(object: T) -> Result<T::Handle> {
     watch_forks();
     let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
     let at = match table.free.pop() {
@@ -141,7 +172,7 @@ pub(crate) fn enter<T: Object>(object: T) -> Result<u64> {
     place.generation = place.generation.wrapping_add(1).max(1);
     place.forks = forks();
     place.object = Some(Arc::new(object));
-    Ok(u64::from(place.generation) << 32 | u64::from(at))
+    Ok(T::handle(u64::from(place.generation) << 32 | u64::from(at)))
 }
 
 fn dead<T: Object>(id: u64) -> Failure {

@@ -1,30 +1,28 @@
 //! A1 connection attempts that the application decides about.
 
 use std::ffi::c_char;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-use freshwire::a1::{AcceptError, Incoming};
+use freshwire::a1::Incoming;
 
-use crate::a1::{ConnectionObject, NodeObject, SLICE};
+use crate::a1::{ConnectionObject, wait};
 use crate::a1_connection::{fw_peer, text_in};
 use crate::a1_types::fw_qos;
-use crate::border::{Failure, Result, call, fw_status, get, put, text};
-use crate::handles::{Object, enter, find, free, fw_connection, fw_incoming, fw_node};
-use crate::receiver::until;
+use crate::border::{Failure, Out, Result, call, done, fw_status, get, put, put_if_wanted, text};
+use crate::common::locks::{lock, take};
+use crate::handles::{enter, fw_connection, fw_incoming, fw_node, handle};
 
 pub(crate) struct IncomingObject(Mutex<Option<Incoming>>);
 
-impl Object for IncomingObject {
-    const NAME: &'static str = "incoming connection";
-}
+handle!(fw_incoming, IncomingObject, "incoming connection");
 
 impl IncomingObject {
     fn look<T>(&self, look: impl FnOnce(&Incoming) -> T) -> Result<T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(look).ok_or_else(decided)
+        lock(&self.0).as_ref().map(look).ok_or_else(decided)
     }
 
     fn take(&self) -> Result<Incoming> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or_else(decided)
+        take(&self.0).ok_or_else(decided)
     }
 }
 
@@ -46,21 +44,12 @@ pub unsafe extern "C" fn fw_node_incoming(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("incoming", incoming, fw_incoming::default()) }?;
-        let native = find::<NodeObject>(node.id)?.native()?;
-        let until = until(timeout);
-        let asked = loop {
-            let left = until.saturating_since(freshwire::now()).min(SLICE);
-            match native.incoming(left).map_err(|error| Failure::new(fw_status::FW_CLOSED, error))? {
-                Some(asked) => break asked,
-                None if left < SLICE => return Ok(fw_status::FW_NOTHING),
-                None => {}
-            }
+        let incoming = unsafe { Out::new("incoming", incoming, fw_incoming::default()) }?;
+        let native = node.find()?.native()?;
+        let Some(asked) = wait(timeout, |slice| native.incoming(slice))? else {
+            return Ok(fw_status::FW_NOTHING);
         };
-        let id = enter(IncomingObject(Mutex::new(Some(asked))))?;
-        // SAFETY: as the caller promises.
-        unsafe { put("incoming", incoming, fw_incoming { id }) }?;
-        Ok(fw_status::FW_OK)
+        incoming.put(enter(IncomingObject(Mutex::new(Some(asked))))?)
     })
 }
 
@@ -72,13 +61,12 @@ pub unsafe extern "C" fn fw_node_incoming(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_incoming_peer(incoming: fw_incoming, peer: *mut fw_peer) -> fw_status {
     call(|| {
-        let found = find::<IncomingObject>(incoming.id)?.look(|incoming| fw_peer {
+        let found = incoming.find()?.look(|incoming| fw_peer {
             address: text_in(&incoming.peer_addr().to_string()),
             key: text_in(&incoming.peer_key().to_string()),
         })?;
         // SAFETY: as the caller promises.
-        unsafe { put("peer", peer, found) }?;
-        Ok(fw_status::FW_OK)
+        unsafe { put("peer", peer, found) }
     })
 }
 
@@ -94,15 +82,11 @@ pub unsafe extern "C" fn fw_incoming_qos(
     maximum: *mut fw_qos,
 ) -> fw_status {
     call(|| {
-        let (asked, most) =
-            find::<IncomingObject>(incoming.id)?.look(|incoming| (incoming.qos(), incoming.maximum()))?;
+        let (asked, most) = incoming.find()?.look(|incoming| (incoming.qos(), incoming.maximum()))?;
         // SAFETY: as the caller promises.
         unsafe { put("qos", qos, asked.into()) }?;
-        if !maximum.is_null() {
-            // SAFETY: as the caller promises.
-            unsafe { put("maximum", maximum, most.into()) }?;
-        }
-        Ok(fw_status::FW_OK)
+        // SAFETY: as the caller promises.
+        unsafe { put_if_wanted("maximum", maximum, || Ok(most.into())) }
     })
 }
 
@@ -120,28 +104,18 @@ pub unsafe extern "C" fn fw_incoming_accept(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("connection", connection, fw_connection::default()) }?;
+        let connection = unsafe { Out::new("connection", connection, fw_connection::default()) }?;
         let maximum = match maximum.is_null() {
             true => None,
             // SAFETY: as the caller promises.
             false => Some(unsafe { get("maximum", maximum) }?.checked()?),
         };
-        let asked = find::<IncomingObject>(incoming.id)?.take()?;
+        let asked = incoming.find()?.take()?;
         let accepted = match maximum {
             Some(maximum) => asked.accept_within(&maximum),
             None => asked.accept(),
         };
-        let made = accepted.map_err(|error| {
-            let status = match error {
-                AcceptError::Qos(_) => fw_status::FW_INVALID,
-                _ => fw_status::FW_CLOSED,
-            };
-            Failure::new(status, error)
-        })?;
-        let id = enter(ConnectionObject::new(made))?;
-        // SAFETY: as the caller promises.
-        unsafe { put("connection", connection, fw_connection { id }) }?;
-        Ok(fw_status::FW_OK)
+        connection.put(enter(ConnectionObject::new(accepted?))?)
     })
 }
 
@@ -160,7 +134,7 @@ pub unsafe extern "C" fn fw_incoming_refuse(
     call(|| {
         // SAFETY: as the caller promises.
         let reason = unsafe { text("reason", reason) }?;
-        find::<IncomingObject>(incoming.id)?.take()?.refuse(code, reason);
+        incoming.find()?.take()?.refuse(code, reason);
         Ok(fw_status::FW_OK)
     })
 }
@@ -169,9 +143,7 @@ pub unsafe extern "C" fn fw_incoming_refuse(
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_incoming_free(incoming: fw_incoming) -> fw_status {
     call(|| {
-        let object = free::<IncomingObject>(incoming.id)?;
-        let incoming = object.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(incoming);
-        Ok(fw_status::FW_OK)
+        let object = incoming.free()?;
+        Ok(done(take(&object.0)))
     })
 }

@@ -8,12 +8,17 @@
 //! - **Forks.** A child process has none of the threads: handles of the parent have the status
 //!   [`FW_FORKED`](fw_status::FW_FORKED) there.
 #![allow(non_camel_case_types, reason = "names of C")]
+#![allow(
+    unexpected_cfgs,
+    reason = "the files in `common` are for the crate for Python too, which has the feature `python`"
+)]
 
 mod a1;
 mod a1_connection;
 mod a1_types;
 mod adaptive;
 mod border;
+mod common;
 mod engine;
 mod fanout;
 mod gate;
@@ -35,6 +40,7 @@ pub use a1_connection::*;
 pub use a1_types::*;
 pub use adaptive::*;
 pub use border::{fw_last_error, fw_status};
+pub use common::structures::*;
 pub use engine::*;
 pub use fanout::*;
 pub use gate::*;

@@ -7,20 +7,18 @@ use std::time::Duration;
 
 use freshwire_link::{Config, Direction, Loss};
 use freshwire_netns::DirectionSnapshot;
-use freshwire_netns::standalone::{End, StandaloneError, StandaloneLink};
+use freshwire_netns::standalone::{End, StandaloneLink};
 use freshwire_record::Rate;
 
-use crate::border::{Failure, Result, call, fw_status, get_or, put, text};
-use crate::handles::{Object, enter, find, free, fw_link};
+use crate::border::{Failure, Out, Result, call, done, fw_status, get_or, nanos, put, text};
+use crate::handles::{enter, fw_link, handle};
 use crate::types::FW_DEFAULT;
 
 pub(crate) struct LinkObject {
     link: StandaloneLink,
 }
 
-impl Object for LinkObject {
-    const NAME: &'static str = "link";
-}
+handle!(fw_link, LinkObject, "link");
 
 /// Zero, as a rate: nothing passes until the rate is changed.
 pub const FW_OUTAGE: u64 = 0;
@@ -109,16 +107,6 @@ pub struct fw_link_account {
     pub late: u64,
 }
 
-fn of_link(error: StandaloneError) -> Failure {
-    let status = match error {
-        StandaloneError::NotPermitted(_) => fw_status::FW_NOT_PERMITTED,
-        StandaloneError::Ended => fw_status::FW_CLOSED,
-        StandaloneError::System { .. } => fw_status::FW_SYSTEM,
-        _ => fw_status::FW_FAILED,
-    };
-    Failure::new(status, error)
-}
-
 fn rate(bits: u64) -> Option<Rate> {
     (bits != FW_DEFAULT).then(|| Rate::from_bits_per_sec(bits))
 }
@@ -181,8 +169,7 @@ pub unsafe extern "C" fn fw_rate_parse(rate: *const c_char, bits: *mut u64) -> f
         // SAFETY: as the caller promises.
         let rate: Rate = unsafe { text("rate", rate) }?.parse().map_err(Failure::invalid)?;
         // SAFETY: as the caller promises.
-        unsafe { put("bits", bits, rate.bits_per_sec()) }?;
-        Ok(fw_status::FW_OK)
+        unsafe { put("bits", bits, rate.bits_per_sec()) }
     })
 }
 
@@ -197,7 +184,7 @@ pub unsafe extern "C" fn fw_rate_parse(rate: *const c_char, bits: *mut u64) -> f
 pub unsafe extern "C" fn fw_link_new(config: *const fw_link_config, link: *mut fw_link) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("link", link, fw_link::default()) }?;
+        let link = unsafe { Out::new("link", link, fw_link::default()) }?;
         // SAFETY: as the caller promises.
         let config = unsafe { get_or("config", config, || fw_link_config_default()) }?;
         let (up, down) = (config.up.config(config.seed)?, config.down.config(config.seed)?);
@@ -212,11 +199,8 @@ pub unsafe extern "C" fn fw_link_new(config: *const fw_link_config, link: *mut f
                     Failure::invalid(format!("to={name:?}: HOST:PORT of a server is wanted"))
                 })?)
             };
-        let made = StandaloneLink::start(up, down, to).map_err(of_link)?;
-        let id = enter(LinkObject { link: made })?;
-        // SAFETY: as the caller promises.
-        unsafe { put("link", link, fw_link { id }) }?;
-        Ok(fw_status::FW_OK)
+        let made = StandaloneLink::start(up, down, to)?;
+        link.put(enter(LinkObject { link: made })?)
     })
 }
 
@@ -237,17 +221,15 @@ pub unsafe extern "C" fn fw_link_socket(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises. Tried before the socket is made.
-        unsafe { put("fd", fd, -1) }?;
+        let fd = unsafe { Out::new("fd", fd, -1) }?;
         let end = match end {
             FW_NEAR => End::Near,
             FW_FAR => End::Far,
             other => return Err(Failure::invalid(format!("end={other}: FW_NEAR or FW_FAR is wanted"))),
         };
-        let object = find::<LinkObject>(link.id)?;
-        let socket = object.link.socket(end, domain, kind, protocol).map_err(of_link)?;
-        // SAFETY: as the caller promises.
-        unsafe { put("fd", fd, socket.into_raw_fd()) }?;
-        Ok(fw_status::FW_OK)
+        let object = link.find()?;
+        let socket = object.link.socket(end, domain, kind, protocol)?;
+        fd.put(socket.into_raw_fd())
     })
 }
 
@@ -259,12 +241,11 @@ pub unsafe extern "C" fn fw_link_socket(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_link_port(link: fw_link, port: *mut u16) -> fw_status {
     call(|| {
-        let Some(address) = find::<LinkObject>(link.id)?.link.address() else {
+        let Some(address) = link.find()?.link.address() else {
             return Ok(fw_status::FW_NOTHING);
         };
         // SAFETY: as the caller promises.
-        unsafe { put("port", port, address.port()) }?;
-        Ok(fw_status::FW_OK)
+        unsafe { put("port", port, address.port()) }
     })
 }
 
@@ -273,7 +254,7 @@ pub unsafe extern "C" fn fw_link_port(link: fw_link, port: *mut u16) -> fw_statu
 pub extern "C" fn fw_link_set_rate(link: fw_link, which: fw_direction, bits: u64) -> fw_status {
     call(|| {
         let which = direction(which)?;
-        find::<LinkObject>(link.id)?.link.set_rate(which, rate(bits)).map_err(of_link)?;
+        link.find()?.link.set_rate(which, rate(bits))?;
         Ok(fw_status::FW_OK)
     })
 }
@@ -286,15 +267,14 @@ pub extern "C" fn fw_link_set_rate(link: fw_link, which: fw_direction, bits: u64
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_link_stats(link: fw_link, stats: *mut fw_link_account) -> fw_status {
     call(|| {
-        let now = find::<LinkObject>(link.id)?.link.snapshot().map_err(of_link)?;
+        let now = link.find()?.link.snapshot()?;
         let now = fw_link_account {
             up: counters(&now.up),
             down: counters(&now.down),
             late: nanos(now.lateness.p99),
         };
         // SAFETY: as the caller promises.
-        unsafe { put("stats", stats, now) }?;
-        Ok(fw_status::FW_OK)
+        unsafe { put("stats", stats, now) }
     })
 }
 
@@ -303,7 +283,7 @@ pub unsafe extern "C" fn fw_link_stats(link: fw_link, stats: *mut fw_link_accoun
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_link_close(link: fw_link) -> fw_status {
     call(|| {
-        let faults = find::<LinkObject>(link.id)?.link.close();
+        let faults = link.find()?.link.close();
         match faults.is_empty() {
             true => Ok(fw_status::FW_OK),
             false => Err(Failure::new(fw_status::FW_FAILED, faults.join("; "))),
@@ -314,10 +294,7 @@ pub extern "C" fn fw_link_close(link: fw_link) -> fw_status {
 /// Frees a link, and ends it if it was not closed.
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_link_free(link: fw_link) -> fw_status {
-    call(|| {
-        free::<LinkObject>(link.id)?;
-        Ok(fw_status::FW_OK)
-    })
+    call(|| link.free().map(done))
 }
 
 fn counters(direction: &DirectionSnapshot) -> fw_link_counters {
@@ -333,8 +310,4 @@ fn counters(direction: &DirectionSnapshot) -> fw_link_counters {
         queue_peak_bytes: link.queue_peak_bytes,
         queue_delay_max: nanos(link.queue_delay_max),
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

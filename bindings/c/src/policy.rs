@@ -4,15 +4,14 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshwire::choice::{
-    self, AskAgain, Choice, Decision, LinkView, Order, Outcome, Progress, Reason, Record, Rule,
-};
+use freshwire::choice::{self, Choice, Decision, FromFn, LinkView, Order, Reason, Record, Rule};
 use freshwire::{Rate, Timestamp};
 
 use crate::adaptive::AdaptiveObject;
-use crate::border::{Deciding, Failure, Result, slice};
+use crate::border::{Failure, Result, nanos, slice};
+use crate::common::process::Deciding;
 use crate::gate::GateObject;
-use crate::handles::{find, fw_adaptive, fw_gate};
+use crate::handles::{fw_adaptive, fw_gate};
 
 /// FW_FIFO to FW_ADAPTIVE.
 pub type fw_policy_kind = u32;
@@ -243,9 +242,33 @@ impl fw_policy {
     pub(crate) unsafe fn make(&self) -> Result<Made> {
         let mut taken = Taken::default();
         // SAFETY: as the caller promises.
+        let policy = unsafe { self.base(&mut taken) }?;
+        let policy: Box<dyn Choice> = match self.pick {
+            None => policy,
+            Some(pick) => Box::new(asked(pick, Context(self.context)).around(policy)),
+        };
+        let policy = match self.gate.id {
+            0 => policy,
+            _ => {
+                let object = self.gate.find()?;
+                let policy = object.put_before(policy)?;
+                taken.gate = Some(object);
+                policy
+            }
+        };
+        Ok(Made { policy, taken })
+    }
+
+    /// The policy of this kind, without the function and the gate.
+    ///
+    /// # Safety
+    ///
+    /// As [`make`](Self::make).
+    unsafe fn base(&self, taken: &mut Taken) -> Result<Box<dyn Choice>> {
+        // SAFETY: as the caller promises.
         let weights = unsafe { slice(self.weights, self.weight_count) }?.iter().copied();
         let time = Duration::from_nanos(self.time);
-        let policy: Box<dyn Choice> = match self.kind {
+        Ok(match self.kind {
             FW_FIFO => Box::new(choice::fifo()),
             FW_EXPIRING => Box::new(choice::expiring()),
             FW_DEADLINE => Box::new(choice::deadline(time)),
@@ -264,7 +287,7 @@ impl fw_policy {
                 Box::new(rules?.into_iter().fold(builder, choice::Builder::rule).build())
             }
             FW_ADAPTIVE => {
-                let object = find::<AdaptiveObject>(self.adaptive.id)?;
+                let object = self.adaptive.find()?;
                 let policy = object.take()?;
                 taken.adaptive = Some(object);
                 Box::new(policy)
@@ -274,24 +297,7 @@ impl fw_policy {
                     "policy kind {other}: FW_FIFO to FW_ADAPTIVE is wanted"
                 )));
             }
-        };
-        let policy: Box<dyn Choice> = match self.pick {
-            None => policy,
-            Some(pick) => {
-                let context = Context(self.context);
-                Box::new(Asked { pick, context, inner: policy, queue: Vec::new() })
-            }
-        };
-        let policy = match self.gate.id {
-            0 => policy,
-            _ => {
-                let object = find::<GateObject>(self.gate.id)?;
-                let policy = object.put_before(policy)?;
-                taken.gate = Some(object);
-                policy
-            }
-        };
-        Ok(Made { policy, taken })
+        })
     }
 }
 
@@ -329,12 +335,40 @@ struct Context(*mut c_void);
 // SAFETY: nothing here looks behind the pointer. The caller knows which threads get it (`fw_pick`).
 unsafe impl Send for Context {}
 
-/// The caller's function before a policy.
-struct Asked {
-    pick: unsafe extern "C" fn(*mut c_void, u64, *const fw_record, usize, *const fw_link_view) -> fw_decision,
+type Pick =
+    unsafe extern "C" fn(*mut c_void, u64, *const fw_record, usize, *const fw_link_view) -> fw_decision;
+
+/// The caller's function as a policy.
+fn asked(
+    pick: Pick,
     context: Context,
-    inner: Box<dyn Choice>,
-    queue: Vec<fw_record>,
+) -> FromFn<impl FnMut(Timestamp, &[Record], &LinkView) -> Decision + Send> {
+    let mut records = Vec::new();
+    choice::from_fn(move |now, queue: &[Record], link: &LinkView| {
+        let Context(context) = &context;
+        records.clear();
+        records.extend(queue.iter().map(record_of));
+        let view = fw_link_view {
+            rate: link.rate.map_or(0, Rate::bits_per_sec),
+            rtt: nanos(link.rtt),
+            min_rtt: nanos(link.min_rtt),
+            in_flight: link.in_flight,
+            unsent: link.unsent,
+        };
+        let deciding = Deciding::start();
+        // SAFETY: the caller keeps the function and its context valid until the sink's end; queue and view are valid during the
+        // call.
+        let decision =
+            unsafe { pick(*context, now.as_nanos(), records.as_ptr(), queue.len(), &raw const view) };
+        drop(deciding);
+        match decision {
+            fw_decision { verdict: FW_SEND, at, .. } if at < queue.len() => Decision::Send(at),
+            fw_decision { verdict: FW_DROP, at, .. } if at < queue.len() => {
+                Decision::Drop(at, Reason::Application)
+            }
+            fw_decision { until, .. } => Decision::Wait((until != 0).then(|| Timestamp::from_nanos(until))),
+        }
+    })
 }
 
 fn record_of(record: &Record) -> fw_record {
@@ -347,62 +381,5 @@ fn record_of(record: &Record) -> fw_record {
         group: record.group,
         refs: record.refs,
         layer: record.layer,
-    }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl Choice for Asked {
-    fn pick(&mut self, now: Timestamp, queue: &[Record], link: &LinkView) -> Decision {
-        self.queue.clear();
-        self.queue.extend(queue.iter().map(record_of));
-        let view = fw_link_view {
-            rate: link.rate.map_or(0, Rate::bits_per_sec),
-            rtt: nanos(link.rtt),
-            min_rtt: nanos(link.min_rtt),
-            in_flight: link.in_flight,
-            unsent: link.unsent,
-        };
-        let deciding = Deciding::begin();
-        // SAFETY: the caller keeps the function and its context valid until the sink's end; queue and view are valid during the
-        // call.
-        let decision = unsafe {
-            (self.pick)(self.context.0, now.as_nanos(), self.queue.as_ptr(), queue.len(), &raw const view)
-        };
-        drop(deciding);
-        match decision {
-            fw_decision { verdict: FW_SEND, at, .. } if at < queue.len() => Decision::Send(at),
-            fw_decision { verdict: FW_DROP, at, .. } if at < queue.len() => {
-                Decision::Drop(at, Reason::Application)
-            }
-            fw_decision { verdict: FW_WAIT, until: 0, .. } => self.inner.pick(now, queue, link),
-            fw_decision { until, .. } => Decision::Wait((until != 0).then(|| Timestamp::from_nanos(until))),
-        }
-    }
-
-    fn progress(&mut self, now: Timestamp, record: &Record, remaining: u32, link: &LinkView) -> Progress {
-        self.inner.progress(now, record, remaining, link)
-    }
-
-    fn outcome(&mut self, record: &Record, outcome: Outcome) {
-        self.inner.outcome(record, outcome);
-    }
-
-    fn stale(&mut self, now: Timestamp, queue: &[Record], newcomer: &Record) -> Option<(usize, Reason)> {
-        self.inner.stale(now, queue, newcomer)
-    }
-
-    fn overtakes(&self, now: Timestamp, record: &Record, begun: &Record) -> bool {
-        self.inner.overtakes(now, record, begun)
-    }
-
-    fn is_for_state(&self) -> bool {
-        self.inner.is_for_state()
-    }
-
-    fn attach(&mut self, ask_again: AskAgain) {
-        self.inner.attach(ask_again);
     }
 }

@@ -3,13 +3,14 @@
 use std::ffi::c_int;
 use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use freshwire::{Message, ReceiveError, Receiver, Timestamp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::border::{Failure, Result, call, duplicate, fw_status, put};
-use crate::handles::{Object, enter, find, free, fw_receiver};
+use crate::border::{Failure, Out, Result, call, done, duplicate, fw_status};
+use crate::common::locks::lock;
+use crate::handles::{enter, fw_receiver, handle};
 use crate::types::FW_DEFAULT;
 
 pub(crate) struct ReceiverObject {
@@ -17,9 +18,7 @@ pub(crate) struct ReceiverObject {
     inner: Mutex<Inner>,
 }
 
-impl Object for ReceiverObject {
-    const NAME: &'static str = "receiver";
-}
+handle!(fw_receiver, ReceiverObject, "receiver");
 
 struct Inner {
     receiver: Receiver<NoWait>,
@@ -86,14 +85,11 @@ pub unsafe extern "C" fn fw_receiver_new(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("receiver", receiver, fw_receiver::default()) }?;
+        let receiver = unsafe { Out::new("receiver", receiver, fw_receiver::default()) }?;
         let file = Arc::new(duplicate(fd)?);
         let most = if max_record_bytes == 0 { MAX_RECORD_BYTES } else { max_record_bytes };
         let inner = Inner { receiver: Receiver::with_limit(NoWait(Arc::clone(&file)), most), kept: None };
-        let id = enter(ReceiverObject { file, inner: Mutex::new(inner) })?;
-        // SAFETY: as the caller promises.
-        unsafe { put("receiver", receiver, fw_receiver { id }) }?;
-        Ok(fw_status::FW_OK)
+        receiver.put(enter(ReceiverObject { file, inner: Mutex::new(inner) })?)
     })
 }
 
@@ -114,10 +110,10 @@ pub unsafe extern "C" fn fw_receiver_next(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("record", record, fw_received::default()) }?;
-        let object = find::<ReceiverObject>(receiver.id)?;
+        let record = unsafe { Out::new("record", record, fw_received::default()) }?;
+        let object = receiver.find()?;
         let until = until(timeout);
-        let mut inner = object.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = lock(&object.inner);
         let message = match inner.next(&object.file, until)? {
             Found::Message(message) => message,
             Found::Nothing => return Ok(fw_status::FW_NOTHING),
@@ -136,8 +132,7 @@ pub unsafe extern "C" fn fw_receiver_next(
                 return Err(Failure::new(fw_status::FW_BAD_STREAM, format!("unknown message {other:?}")));
             }
         };
-        // SAFETY: as the caller promises.
-        unsafe { put("record", record, found) }?;
+        record.put(found)?;
         // SAFETY: as the caller promises.
         match unsafe { copy_out(payload, buffer, size) } {
             Ok(()) => Ok(fw_status::FW_OK),
@@ -204,8 +199,5 @@ impl Inner {
 /// Frees a receiver.
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_receiver_free(receiver: fw_receiver) -> fw_status {
-    call(|| {
-        drop(free::<ReceiverObject>(receiver.id)?);
-        Ok(fw_status::FW_OK)
-    })
+    call(|| receiver.free().map(done))
 }

@@ -5,18 +5,23 @@ use std::ffi::{c_char, c_int};
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use freshwire::{
-    CloseMode, Edit, EndEvent, Ended, Meta, ModifyError, Monitor, Outcome, PushError, Rate, Sender, Sink,
-    SinkError, SinkEvents, SinkId, Timestamp,
+    CloseMode, Edit, EndEvent, Ended, Meta, Monitor, PushError, Rate, Reason, Sender, Sink, SinkEvents,
+    SinkId, Timestamp,
 };
 
-use crate::border::{Failure, Result, borrow, bytes, call, forks, fw_status, get, put};
-use crate::handles::{Object, find, free, fw_sink};
+use crate::border::{
+    Failure, Out, Result, borrow, bytes, call, done, fw_status, get, nanos, once, put, put_if_wanted,
+};
+use crate::common::ends::{Cause, Outcome};
+use crate::common::locks::{lock, take};
+use crate::common::process::forks;
+use crate::handles::{fw_sink, handle};
 use crate::meta::fw_meta;
-use crate::sender::{SenderObject, of_push, of_stale};
+use crate::sender::SenderObject;
 
 pub(crate) struct SinkObject {
     sender: Arc<SenderObject>,
@@ -29,9 +34,7 @@ pub(crate) struct SinkObject {
     is_freed: AtomicBool,
 }
 
-impl Object for SinkObject {
-    const NAME: &'static str = "sink";
-}
+handle!(fw_sink, SinkObject, "sink");
 
 impl SinkObject {
     pub(crate) fn new(sender: Arc<SenderObject>, sink: Sink) -> Self {
@@ -62,14 +65,17 @@ impl SinkObject {
 
     /// A file that becomes readable at its end; not once it was closed.
     pub(crate) fn end_event(&self) -> Result<EndEvent> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = open.as_ref().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the sink was closed"))?;
-        Ok(open.end_event()?)
+        self.with_open(|open| Ok(open.end_event()?))
+    }
+
+    fn with_open<T>(&self, f: impl FnOnce(&Sink) -> Result<T>) -> Result<T> {
+        let open = lock(&self.open);
+        f(open.as_ref().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the sink was closed"))?)
     }
 
     /// Sends whole frames between two records; nothing once the sink was closed.
     pub(crate) fn interject(&self, frames: Vec<u8>) {
-        if let Some(open) = &*self.open.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(open) = &*lock(&self.open) {
             open.interject(frames);
         }
     }
@@ -82,23 +88,20 @@ impl SinkObject {
     }
 
     fn events(&self) -> Result<&SinkEvents> {
-        if let Some(events) = self.events.get() {
-            return Ok(events);
-        }
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = open.as_ref().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the sink was closed"))?;
-        let events = open.events().map_err(|error| match error.kind() {
-            ErrorKind::Unsupported => Failure::new(
-                fw_status::FW_FAILED,
-                "the kernel sends the records of this sink and reports nothing of them: use the carrier FW_TCP to wait for room",
-            ),
-            _ => Failure::from(error),
-        })?;
-        Ok(self.events.get_or_init(|| events))
+        let make = |open: &Sink| {
+            open.events().map_err(|error| match error.kind() {
+                ErrorKind::Unsupported => Failure::new(
+                    fw_status::FW_FAILED,
+                    "the kernel sends the records of this sink and reports nothing of them: use the carrier FW_TCP to wait for room",
+                ),
+                _ => Failure::from(error),
+            })
+        };
+        once(&self.events, || self.with_open(make))
     }
 
     fn take(&self) -> Option<Sink> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).take()
+        take(&self.open)
     }
 }
 
@@ -114,7 +117,7 @@ fn with_sink<R>(id: u64, f: impl FnOnce(&SinkObject) -> Result<R>) -> Result<R> 
         Some((number, born, sink)) if *number == id && *born == forks() && !sink.is_freed() => f(sink),
         _ => {
             *recent = None;
-            let sink = find::<SinkObject>(id)?;
+            let sink = fw_sink { id }.find()?;
             f(&recent.insert((id, forks(), sink)).2)
         }
     })
@@ -252,7 +255,7 @@ fn queue(
     sink: fw_sink,
     put: impl FnOnce(&mut Sender, SinkId) -> std::result::Result<u64, PushError>,
 ) -> Result<u64> {
-    with_sink(sink.id, |object| object.sender.with(|sender| put(sender, object.id).map_err(of_push)))
+    with_sink(sink.id, |object| object.sender.with(|sender| put(sender, object.id).map_err(Failure::from)))
 }
 
 #[inline]
@@ -284,11 +287,8 @@ pub unsafe extern "C" fn fw_sink_push(
         let meta = unsafe { borrow("meta", meta) }?;
         // Made where it is used: see `Failure` on what copies cost.
         let number = queue(sink, |sender, id| sender.push(id, payload, &meta_of(meta)))?;
-        if !seq.is_null() {
-            // SAFETY: as the caller promises.
-            unsafe { put("seq", seq, number) }?;
-        }
-        Ok(fw_status::FW_OK)
+        // SAFETY: as the caller promises.
+        unsafe { put_if_wanted("seq", seq, || Ok(number)) }
     })
 }
 
@@ -313,11 +313,8 @@ pub unsafe extern "C" fn fw_sink_replace(
         let meta = unsafe { get("meta", meta) }?;
         let replaced = |replaced: freshwire::Replaced| replaced.pushed().seq;
         let number = queue(sink, |sender, id| sender.replace(id, payload, &meta.meta()).map(replaced))?;
-        if !seq.is_null() {
-            // SAFETY: as the caller promises.
-            unsafe { put("seq", seq, number) }?;
-        }
-        Ok(fw_status::FW_OK)
+        // SAFETY: as the caller promises.
+        unsafe { put_if_wanted("seq", seq, || Ok(number)) }
     })
 }
 
@@ -325,8 +322,8 @@ pub unsafe extern "C" fn fw_sink_replace(
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_sink_drop(sink: fw_sink, seq: u64) -> fw_status {
     call(|| {
-        let object = find::<SinkObject>(sink.id)?;
-        match object.sender.with(|sender| sender.drop_seq(object.id, seq).map_err(of_stale))? {
+        let object = sink.find()?;
+        match object.sender.with(|sender| sender.drop_seq(object.id, seq).map_err(Failure::from))? {
             true => Ok(fw_status::FW_OK),
             false => Err(Failure::new(fw_status::FW_TOO_LATE, freshwire::TooLate)),
         }
@@ -350,7 +347,7 @@ pub unsafe extern "C" fn fw_sink_modify(sink: fw_sink, seq: u64, change: *const 
             true => unsafe { bytes(change.data, change.len) }?,
             false => &[],
         };
-        let object = find::<SinkObject>(sink.id)?;
+        let object = sink.find()?;
         let edit = |edit: &mut Edit<'_>| {
             if wants(FW_CHANGE_DATA) {
                 edit.write(change.offset, payload)?;
@@ -366,17 +363,7 @@ pub unsafe extern "C" fn fw_sink_modify(sink: fw_sink, seq: u64, change: *const 
             }
             Ok(())
         };
-        object.sender.with(|sender| {
-            sender.modify(object.id, seq, edit).map_err(|error| {
-                let status = match error {
-                    ModifyError::Invalid(_) => fw_status::FW_NOT_CHANGED,
-                    ModifyError::StaleSink(_) => fw_status::FW_CLOSED,
-                    _ => fw_status::FW_TOO_LATE,
-                };
-                Failure::new(status, error)
-            })
-        })?;
-        Ok(fw_status::FW_OK)
+        object.sender.with(|sender| Ok(done(sender.modify(object.id, seq, edit)?)))
     })
 }
 
@@ -384,13 +371,13 @@ pub unsafe extern "C" fn fw_sink_modify(sink: fw_sink, seq: u64, change: *const 
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_sink_has_room(sink: fw_sink, len: usize) -> fw_status {
     call(|| {
-        let object = find::<SinkObject>(sink.id)?;
+        let object = sink.find()?;
         if let Some(ended) = object.monitor.ended() {
             return Err(Failure::new(fw_status::FW_CLOSED, format!("the sink has ended: {ended}")));
         }
         let has_room = object.sender.with(|sender| {
             // A stale handle has another sink's room.
-            sender.waiting(object.id).map_err(of_stale)?;
+            sender.waiting(object.id)?;
             Ok(sender.producer().has_room(object.id.ring(), len))
         })?;
         Ok(if has_room { fw_status::FW_OK } else { fw_status::FW_NOTHING })
@@ -409,12 +396,8 @@ pub extern "C" fn fw_sink_has_room(sink: fw_sink, len: usize) -> fw_status {
 pub unsafe extern "C" fn fw_sink_events(sink: fw_sink, fd: *mut c_int) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("fd", fd, -1) }?;
-        let object = find::<SinkObject>(sink.id)?;
-        let number = object.events()?.as_raw_fd();
-        // SAFETY: as the caller promises.
-        unsafe { put("fd", fd, number) }?;
-        Ok(fw_status::FW_OK)
+        let fd = unsafe { Out::new("fd", fd, -1) }?;
+        fd.put(sink.find()?.events()?.as_raw_fd())
     })
 }
 
@@ -422,7 +405,7 @@ pub unsafe extern "C" fn fw_sink_events(sink: fw_sink, fd: *mut c_int) -> fw_sta
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_sink_clear_events(sink: fw_sink) -> fw_status {
     call(|| {
-        find::<SinkObject>(sink.id)?.events()?.clear();
+        sink.find()?.events()?.clear();
         Ok(fw_status::FW_OK)
     })
 }
@@ -430,21 +413,15 @@ pub extern "C" fn fw_sink_clear_events(sink: fw_sink) -> fw_status {
 /// Not inlined: the compiler would convert times before it knows that there is a fate, which valgrind reports.
 #[inline(never)]
 fn fate_of(known: &freshwire::Fate) -> fw_fate {
-    let (outcome, reason) = match known.outcome {
-        Outcome::Acked => (FW_ACKED, 0),
-        Outcome::Dropped(reason) => (FW_DROPPED, reason.code()),
-        Outcome::Refused => (FW_REFUSED, 0),
-        _ => (FW_SENT, 0),
-    };
     let nanos = |time: Option<Timestamp>| time.map_or(0, Timestamp::as_nanos);
     fw_fate {
         seq: known.seq,
         committed_at: nanos(known.committed_at),
         finished_at: nanos(known.finished_at),
         acked_at: nanos(known.acked_at),
-        outcome,
+        outcome: Outcome::from(known.outcome) as fw_outcome,
         horizon: known.horizon,
-        reason,
+        reason: known.outcome.reason().map_or(0, Reason::code),
     }
 }
 
@@ -457,14 +434,12 @@ fn fate_of(known: &freshwire::Fate) -> fw_fate {
 pub unsafe extern "C" fn fw_sink_poll_fate(sink: fw_sink, fate: *mut fw_fate) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises. Tried before the fate is taken.
-        unsafe { put("fate", fate, fw_fate::default()) }?;
-        let object = find::<SinkObject>(sink.id)?;
-        let known = object.sender.with(|sender| sender.poll_fate(object.id).map_err(of_stale))?;
+        let fate = unsafe { Out::new("fate", fate, fw_fate::default()) }?;
+        let object = sink.find()?;
+        let known = object.sender.with(|sender| sender.poll_fate(object.id).map_err(Failure::from))?;
         let Some(known) = &known else { return Ok(fw_status::FW_NOTHING) };
         let known = fate_of(known);
-        // SAFETY: as the caller promises.
-        unsafe { put("fate", fate, known) }?;
-        Ok(fw_status::FW_OK)
+        fate.put(known)
     })
 }
 
@@ -476,8 +451,7 @@ pub unsafe extern "C" fn fw_sink_poll_fate(sink: fw_sink, fate: *mut fw_fate) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_sink_stats(sink: fw_sink, stats: *mut fw_stats) -> fw_status {
     call(|| {
-        let now = find::<SinkObject>(sink.id)?.monitor.stats();
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let now = sink.find()?.monitor.stats();
         let values = fw_stats {
             committed: now.begun,
             finished: now.finished,
@@ -494,8 +468,7 @@ pub unsafe extern "C" fn fw_sink_stats(sink: fw_sink, stats: *mut fw_stats) -> f
             held_unread: nanos(now.held_unread),
         };
         // SAFETY: as the caller promises.
-        unsafe { put("stats", stats, values) }?;
-        Ok(fw_status::FW_OK)
+        unsafe { put("stats", stats, values) }
     })
 }
 
@@ -504,7 +477,7 @@ pub unsafe extern "C" fn fw_sink_stats(sink: fw_sink, stats: *mut fw_stats) -> f
 pub extern "C" fn fw_sink_carrier(sink: fw_sink) -> *const c_char {
     let mut name = std::ptr::null();
     call(|| {
-        let stats = find::<SinkObject>(sink.id)?.monitor.stats();
+        let stats = sink.find()?.monitor.stats();
         let text = match stats.carrier.name() {
             "tcp" => c"tcp",
             "kernel-ring" => c"kernel-ring",
@@ -533,11 +506,10 @@ pub unsafe extern "C" fn fw_sink_interject(sink: fw_sink, data: *const u8, len: 
     call(|| {
         // SAFETY: as the caller promises.
         let answer = unsafe { bytes(data, len) }?.to_vec();
-        let object = find::<SinkObject>(sink.id)?;
-        let open = object.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = open.as_ref().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the sink was closed"))?;
-        open.interject(answer);
-        Ok(fw_status::FW_OK)
+        sink.find()?.with_open(|open| {
+            open.interject(answer);
+            Ok(fw_status::FW_OK)
+        })
     })
 }
 
@@ -549,7 +521,7 @@ pub unsafe extern "C" fn fw_sink_interject(sink: fw_sink, data: *const u8, len: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_sink_ended(sink: fw_sink, ended: *mut fw_ended) -> fw_status {
     call(|| {
-        let object = find::<SinkObject>(sink.id)?;
+        let object = sink.find()?;
         match object.monitor.ended() {
             None => Ok(fw_status::FW_NOTHING),
             // SAFETY: as the caller promises.
@@ -564,18 +536,7 @@ pub unsafe extern "C" fn fw_sink_ended(sink: fw_sink, ended: *mut fw_ended) -> f
 unsafe fn put_ended(to: *mut fw_ended, ended: &Ended) -> Result<fw_status> {
     let value = match ended {
         Ended::Closed => FW_ENDED_CLOSED,
-        Ended::Broken(error) => match error {
-            SinkError::Io { .. } => FW_ENDED_IO,
-            SinkError::A1(_) => FW_ENDED_A1,
-            SinkError::PeerClosed => FW_ENDED_PEER_CLOSED,
-            SinkError::OutOfTime => FW_ENDED_OUT_OF_TIME,
-            SinkError::Lingered => FW_ENDED_LINGERED,
-            SinkError::Stalled => FW_ENDED_STALLED,
-            SinkError::NotReading => FW_ENDED_NOT_READING,
-            SinkError::CannotInterject => FW_ENDED_CANNOT_INTERJECT,
-            SinkError::Stopped => FW_ENDED_STOPPED,
-            _ => FW_ENDED_OTHER,
-        },
+        Ended::Broken(error) => FW_ENDED_IO + Cause::from(error) as fw_ended,
         _ => FW_ENDED_OTHER,
     };
     // SAFETY: as the caller promises.
@@ -613,7 +574,7 @@ pub unsafe extern "C" fn fw_sink_close(
         };
         // SAFETY: as the caller promises. Tried before the sink is closed.
         unsafe { put("ended", ended, FW_ENDED_OTHER) }?;
-        let object = find::<SinkObject>(sink.id)?;
+        let object = sink.find()?;
         let reason = match object.take() {
             Some(open) => open.close(mode, Duration::from_nanos(timeout)),
             None => match object.monitor.wait(Duration::from_nanos(timeout)) {
@@ -630,7 +591,7 @@ pub unsafe extern "C" fn fw_sink_close(
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_sink_free(sink: fw_sink) -> fw_status {
     call(|| {
-        let object = free::<SinkObject>(sink.id)?;
+        let object = sink.free()?;
         object.is_freed.store(true, Ordering::Relaxed);
         RECENT.with_borrow_mut(|recent| drop(recent.take_if(|(number, ..)| *number == sink.id)));
         drop(object.take());

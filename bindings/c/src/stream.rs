@@ -1,19 +1,19 @@
 //! Byte streams of A1.
 
 use std::ffi::c_int;
-use std::io::{self, BufRead as _, ErrorKind, Write as _};
+use std::io::{self, BufRead as _, Write as _};
 use std::os::fd::AsRawFd;
-use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
+use std::sync::{Mutex, OnceLock, TryLockError};
 use std::time::Duration;
 
 use freshwire::Timestamp;
-use freshwire::a1::{ByteReader, ByteStream, ByteStreamError, ByteWriter, Connection, Events};
+use freshwire::a1::{ByteReader, ByteStream, ByteWriter, Connection, Events};
 
-use crate::a1::ConnectionObject;
-use crate::border::{Failure, Result, bytes, call, fw_status, put};
-use crate::handles::{Object, enter, find, free, fw_connection, fw_stream};
+use crate::border::{Failure, Out, Result, bytes, call, fw_status, once};
+use crate::common::failures::{in_time, of_stream};
+use crate::common::locks::{lock, take};
+use crate::handles::{enter, fw_connection, fw_stream, handle};
 use crate::receiver::{copy_out, until};
-use crate::sender::of_sender;
 
 pub(crate) struct StreamObject {
     reader: Mutex<Option<ByteReader>>,
@@ -24,9 +24,7 @@ pub(crate) struct StreamObject {
     connection: Mutex<Option<Connection>>,
 }
 
-impl Object for StreamObject {
-    const NAME: &'static str = "stream";
-}
+handle!(fw_stream, StreamObject, "stream");
 
 /// FW_READ or FW_WRITE.
 pub type fw_interest = u32;
@@ -38,22 +36,9 @@ pub const FW_WRITE: fw_interest = 1;
 /// The code for a peer whose stream is freed while a call waits.
 const CODE_ABORTED: u64 = 256;
 
-fn of_io(error: &io::Error) -> Failure {
-    let status = match error.kind() {
-        ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => fw_status::FW_CLOSED,
-        ErrorKind::InvalidData => fw_status::FW_BAD_STREAM,
-        _ => fw_status::FW_SYSTEM,
-    };
-    Failure::new(status, error)
-}
-
 /// `None`: the time was over.
 fn attempted<T>(result: io::Result<T>) -> Result<Option<T>> {
-    match result {
-        Ok(done) => Ok(Some(done)),
-        Err(error) if error.kind() == ErrorKind::TimedOut => Ok(None),
-        Err(error) => Err(of_io(&error)),
-    }
+    in_time(result).map_err(|error| Failure::new(of_stream(&error).into(), error))
 }
 
 /// The time limit of an attempt: `None` is none.
@@ -62,12 +47,12 @@ fn left(until: Timestamp) -> Option<Duration> {
 }
 
 fn with<H, T>(half: &Mutex<Option<H>>, f: impl FnOnce(&mut H) -> Result<T>) -> Result<T> {
-    let mut half = half.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut half = lock(half);
     f(half.as_mut().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the stream was freed"))?)
 }
 
 /// Takes a half out; false if a call that waits has it.
-fn take<H>(half: &Mutex<Option<H>>) -> bool {
+fn take_idle<H>(half: &Mutex<Option<H>>) -> bool {
     match half.try_lock() {
         Ok(mut half) => drop(half.take()),
         Err(TryLockError::Poisoned(poisoned)) => drop(poisoned.into_inner().take()),
@@ -78,21 +63,11 @@ fn take<H>(half: &Mutex<Option<H>>) -> bool {
 
 impl StreamObject {
     fn events(&self, interest: fw_interest) -> Result<&Events> {
-        let known = match interest {
-            FW_READ => &self.read_events,
-            FW_WRITE => &self.write_events,
-            other => {
-                return Err(Failure::invalid(format!("interest={other}: FW_READ or FW_WRITE is wanted")));
-            }
-        };
-        if let Some(events) = known.get() {
-            return Ok(events);
+        match interest {
+            FW_READ => once(&self.read_events, || with(&self.reader, |reader| Ok(reader.events()?))),
+            FW_WRITE => once(&self.write_events, || with(&self.writer, |writer| Ok(writer.events()?))),
+            other => Err(Failure::invalid(format!("interest={other}: FW_READ or FW_WRITE is wanted"))),
         }
-        let events = match interest {
-            FW_READ => with(&self.reader, |reader| Ok(reader.events()?))?,
-            _ => with(&self.writer, |writer| Ok(writer.events()?))?,
-        };
-        Ok(known.get_or_init(|| events))
     }
 }
 
@@ -107,13 +82,10 @@ impl StreamObject {
 pub unsafe extern "C" fn fw_stream_new(connection: fw_connection, stream: *mut fw_stream) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("stream", stream, fw_stream::default()) }?;
-        let object = find::<ConnectionObject>(connection.id)?;
+        let stream = unsafe { Out::new("stream", stream, fw_stream::default()) }?;
+        let object = connection.find()?;
         let native = object.native()?;
-        let made = ByteStream::new(native.clone()).map_err(|error| match error {
-            ByteStreamError::Sender(error) => of_sender(error),
-            _ => Failure::invalid(error),
-        })?;
+        let made = ByteStream::new(native.clone())?;
         object.mark_used();
         let (reader, writer) = made.split();
         let id = enter(StreamObject {
@@ -123,9 +95,7 @@ pub unsafe extern "C" fn fw_stream_new(connection: fw_connection, stream: *mut f
             write_events: OnceLock::new(),
             connection: Mutex::new(Some(native)),
         })?;
-        // SAFETY: as the caller promises.
-        unsafe { put("stream", stream, fw_stream { id }) }?;
-        Ok(fw_status::FW_OK)
+        stream.put(id)
     })
 }
 
@@ -145,8 +115,8 @@ pub unsafe extern "C" fn fw_stream_read(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("count", count, 0) }?;
-        let object = find::<StreamObject>(stream.id)?;
+        let count = unsafe { Out::new("count", count, 0) }?;
+        let object = stream.find()?;
         if buffer.is_null() || size == 0 {
             return Err(Failure::invalid("a buffer of at least one byte is wanted"));
         }
@@ -159,8 +129,7 @@ pub unsafe extern "C" fn fw_stream_read(
             // SAFETY: as the caller promises; it is no more than there is room for.
             unsafe { copy_out(found, buffer, size) }?;
             reader.consume(taken);
-            // SAFETY: as the caller promises.
-            unsafe { put("count", count, taken) }?;
+            count.put(taken)?;
             Ok(if taken == 0 { fw_status::FW_END } else { fw_status::FW_OK })
         })
     })
@@ -182,10 +151,10 @@ pub unsafe extern "C" fn fw_stream_write(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("count", count, 0) }?;
+        let count = unsafe { Out::new("count", count, 0) }?;
         // SAFETY: as the caller promises.
         let data = unsafe { bytes(data, len) }?;
-        let object = find::<StreamObject>(stream.id)?;
+        let object = stream.find()?;
         let until = until(timeout);
         let (mut written, mut status) = (0, fw_status::FW_OK);
         let result = with(&object.writer, |writer| {
@@ -201,8 +170,7 @@ pub unsafe extern "C" fn fw_stream_write(
             }
             Ok(())
         });
-        // SAFETY: as the caller promises. After a failure the caller knows too how far it came.
-        unsafe { put("count", count, written) }?;
+        count.put(written)?;
         result.map(|()| status)
     })
 }
@@ -212,7 +180,7 @@ pub unsafe extern "C" fn fw_stream_write(
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_stream_finish(stream: fw_stream, timeout: u64) -> fw_status {
     call(|| {
-        let object = find::<StreamObject>(stream.id)?;
+        let object = stream.find()?;
         let until = until(timeout);
         let done = with(&object.writer, |writer| {
             // Longer than any connection is silent.
@@ -237,11 +205,9 @@ pub unsafe extern "C" fn fw_stream_events(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("fd", fd, -1) }?;
-        let number = find::<StreamObject>(stream.id)?.events(interest)?.as_raw_fd();
-        // SAFETY: as the caller promises.
-        unsafe { put("fd", fd, number) }?;
-        Ok(fw_status::FW_OK)
+        let fd = unsafe { Out::new("fd", fd, -1) }?;
+        let number = stream.find()?.events(interest)?.as_raw_fd();
+        fd.put(number)
     })
 }
 
@@ -249,7 +215,7 @@ pub unsafe extern "C" fn fw_stream_events(
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_stream_clear_events(stream: fw_stream, interest: fw_interest) -> fw_status {
     call(|| {
-        find::<StreamObject>(stream.id)?.events(interest)?.clear();
+        stream.find()?.events(interest)?.clear();
         Ok(fw_status::FW_OK)
     })
 }
@@ -258,9 +224,9 @@ pub extern "C" fn fw_stream_clear_events(stream: fw_stream, interest: fw_interes
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_stream_free(stream: fw_stream) -> fw_status {
     call(|| {
-        let object = free::<StreamObject>(stream.id)?;
-        let connection = object.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let is_idle = [take(&object.reader), take(&object.writer)];
+        let object = stream.free()?;
+        let connection = take(&object.connection);
+        let is_idle = [take_idle(&object.reader), take_idle(&object.writer)];
         if let Some(connection) = connection
             && is_idle.contains(&false)
         {

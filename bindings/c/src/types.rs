@@ -5,35 +5,8 @@ use std::ffi::c_char;
 use std::time::Duration;
 
 use crate::border::{Failure, Result, text};
+use crate::common::structures::fw_ring;
 use crate::policy::fw_policy;
-
-/// Sizes of a sender's shared memory.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct fw_ring {
-    /// Destinations at a time.
-    pub rings: u32,
-    /// Records of each, a power of two.
-    pub slots: u32,
-    /// Bytes of a payload block; a larger record takes several slots.
-    pub block_bytes: u32,
-    /// Payload blocks, shared by all rings.
-    pub blocks: u32,
-}
-
-impl From<fw_ring> for RingConfig {
-    fn from(ring: fw_ring) -> Self {
-        let fw_ring { rings, slots, block_bytes, blocks } = ring;
-        Self { rings, slots, block_bytes, blocks }
-    }
-}
-
-impl From<RingConfig> for fw_ring {
-    fn from(ring: RingConfig) -> Self {
-        let RingConfig { rings, slots, block_bytes, blocks } = ring;
-        Self { rings, slots, block_bytes, blocks }
-    }
-}
 
 /// Returns the default sizes: one ring of 1024 slots, 1024 blocks of 1448 bytes.
 #[unsafe(no_mangle)]

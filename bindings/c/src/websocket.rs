@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use freshwire::SinkConfig;
 use freshwire::websocket::{self, Event, Keepalive, KeepaliveStep, Messages, Reader, Role};
@@ -13,10 +13,10 @@ use rustix::event::epoll;
 use rustix::net::{RecvFlags, recv};
 use sha1::Digest as _;
 
-use crate::border::{Failure, Result, bytes, call, duplicate, fw_status, get_or, note, put, text};
-use crate::handles::{Object, enter, find, free, fw_sender, fw_sink};
+use crate::border::{Failure, Out, Result, bytes, call, done, duplicate, fw_status, get_or, note, text};
+use crate::common::locks::lock;
+use crate::handles::{enter, fw_sender, fw_sink, handle};
 use crate::receiver::{copy_out, is_readable, until};
-use crate::sender::{SenderObject, of_sender};
 use crate::sink::SinkObject;
 use crate::types::{fw_sink_config, fw_sink_config_default};
 
@@ -73,9 +73,7 @@ pub(crate) struct WebSocketObject {
     is_closed: AtomicBool,
 }
 
-impl Object for WebSocketObject {
-    const NAME: &'static str = "WebSocket";
-}
+handle!(fw_websocket, WebSocketObject, "WebSocket");
 
 struct Inner {
     reader: Reader,
@@ -138,10 +136,10 @@ pub unsafe extern "C" fn fw_websocket_new(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("websocket", websocket, fw_websocket::default()) }?;
+        let websocket = unsafe { Out::new("websocket", websocket, fw_websocket::default()) }?;
         // SAFETY: as the caller promises.
-        unsafe { put("sink", sink, fw_sink::default()) }?;
-        let object = find::<SenderObject>(sender.id)?;
+        let sink = unsafe { Out::new("sink", sink, fw_sink::default()) }?;
+        let object = sender.find()?;
         // SAFETY: as the caller promises.
         let leftover = unsafe { bytes(leftover, leftover_len) }?;
         // SAFETY: as the caller promises.
@@ -155,16 +153,16 @@ pub unsafe extern "C" fn fw_websocket_new(
         };
         // SAFETY: as the caller promises.
         let policy = unsafe { config.policy.make() }?;
-        let (file, sink_id) = policy.serve(|policy| {
+        let (file, served) = policy.serve(|policy| {
             // SAFETY: as the caller promises.
             let settings = unsafe { config.apply(SinkConfig::new(policy)) }?.framing(messages);
             let (file, stream) = (duplicate(fd)?, TcpStream::from(duplicate(fd)?));
-            let made = object.with(|sender| sender.add_sink(stream, settings).map_err(of_sender))?;
+            let made = object.with(|sender| sender.add_sink(stream, settings).map_err(Failure::from))?;
             Ok((file, enter(SinkObject::new(object, made))?))
         })?;
         let most = if max_message_bytes == 0 { MAX_MESSAGE_BYTES } else { max_message_bytes };
-        let made = find::<SinkObject>(sink_id)?;
-        let changes = watch(&file, &made).inspect_err(|_| drop(free::<SinkObject>(sink_id)))?;
+        let made = served.find()?;
+        let changes = watch(&file, &made).inspect_err(|_| drop(served.free()))?;
         let object = WebSocketObject {
             file,
             changes,
@@ -173,12 +171,9 @@ pub unsafe extern "C" fn fw_websocket_new(
             is_closed: AtomicBool::new(false),
         };
         object.take_in(&mut object.lock(), leftover);
-        let id = enter(object).inspect_err(|_| drop(free::<SinkObject>(sink_id)))?;
-        // SAFETY: as the caller promises.
-        unsafe { put("websocket", websocket, fw_websocket { id }) }?;
-        // SAFETY: as the caller promises.
-        unsafe { put("sink", sink, fw_sink { id: sink_id }) }?;
-        Ok(fw_status::FW_OK)
+        let made = enter(object).inspect_err(|_| drop(served.free()))?;
+        websocket.put(made)?;
+        sink.put(served)
     })
 }
 
@@ -193,11 +188,9 @@ pub unsafe extern "C" fn fw_websocket_new(
 pub unsafe extern "C" fn fw_websocket_fd(websocket: fw_websocket, fd: *mut c_int) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("fd", fd, -1) }?;
-        let object = find::<WebSocketObject>(websocket.id)?;
-        // SAFETY: as the caller promises.
-        unsafe { put("fd", fd, object.changes.as_raw_fd()) }?;
-        Ok(fw_status::FW_OK)
+        let fd = unsafe { Out::new("fd", fd, -1) }?;
+        let object = websocket.find()?;
+        fd.put(object.changes.as_raw_fd())
     })
 }
 
@@ -220,8 +213,8 @@ pub unsafe extern "C" fn fw_websocket_next(
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("message", message, fw_websocket_message::default()) }?;
-        let object = find::<WebSocketObject>(websocket.id)?;
+        let message = unsafe { Out::new("message", message, fw_websocket_message::default()) }?;
+        let object = websocket.find()?;
         let until = until(timeout);
         let mut inner = object.lock();
         while inner.messages.is_empty() {
@@ -240,8 +233,7 @@ pub unsafe extern "C" fn fw_websocket_next(
         }
         let Some((kind, payload)) = inner.messages.front() else { return Ok(fw_status::FW_NOTHING) };
         let found = fw_websocket_message { len: payload.len(), kind: *kind };
-        // SAFETY: as the caller promises.
-        unsafe { put("message", message, found) }?;
+        message.put(found)?;
         // SAFETY: as the caller promises.
         unsafe { copy_out(payload, buffer, size) }?;
         inner.messages.pop_front();
@@ -259,8 +251,8 @@ pub unsafe extern "C" fn fw_websocket_next(
 pub unsafe extern "C" fn fw_websocket_ended(websocket: fw_websocket, code: *mut u16) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { put("code", code, 0) }?;
-        let object = find::<WebSocketObject>(websocket.id)?;
+        let code = unsafe { Out::new("code", code, 0) }?;
+        let object = websocket.find()?;
         let inner = object.lock();
         if !inner.has_ended && !object.is_over() {
             return Ok(fw_status::FW_NOTHING);
@@ -268,9 +260,7 @@ pub unsafe extern "C" fn fw_websocket_ended(websocket: fw_websocket, code: *mut 
         if let Some(violation) = &inner.violation {
             note(violation);
         }
-        // SAFETY: as the caller promises.
-        unsafe { put("code", code, inner.code) }?;
-        Ok(fw_status::FW_OK)
+        code.put(inner.code)
     })
 }
 
@@ -290,7 +280,7 @@ pub unsafe extern "C" fn fw_websocket_close(
         let reason = if reason.is_null() { c"".as_ptr() } else { reason };
         // SAFETY: as the caller promises.
         let reason = unsafe { text("reason", reason) }?;
-        let object = find::<WebSocketObject>(websocket.id)?;
+        let object = websocket.find()?;
         let mut frame = Vec::new();
         websocket::close(code, reason, &mut frame);
         object.finish(frame);
@@ -301,10 +291,7 @@ pub unsafe extern "C" fn fw_websocket_close(
 /// Frees a WebSocket. Its sink continues until fw_sink_free, but the client's pings and close are not answered any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_websocket_free(websocket: fw_websocket) -> fw_status {
-    call(|| {
-        drop(free::<WebSocketObject>(websocket.id)?);
-        Ok(fw_status::FW_OK)
-    })
+    call(|| websocket.free().map(done))
 }
 
 /// A file that is readable when the client has sent something, and from the sink's end on.
@@ -329,7 +316,7 @@ impl Inner {
 
 impl WebSocketObject {
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Nothing more is sent.

@@ -1,4 +1,4 @@
-//! Each name of Rust in an error's text of the crates below has one of C, which `border.rs` puts in its place.
+//! Each name of Rust in an error's text of the crates below has one of C, which `common/names.rs` puts in its place.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -64,8 +64,8 @@ fn paths(text: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn messages_have_names_of_c() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let border = std::fs::read_to_string(root.join("bindings/c/src/border.rs")).expect("text");
-    let (_, table) = border.split_once("const NAMES").expect("the list");
+    let names = std::fs::read_to_string(root.join("bindings/c/src/common/names.rs")).expect("text");
+    let (_, table) = names.split_once("const NAMES").expect("the list");
     let (table, _) = table.split_once("];").expect("its end");
     let named: BTreeSet<&str> =
         table.split("(\"").skip(1).filter_map(|entry| entry.split_once('"')).map(|(name, _)| name).collect();

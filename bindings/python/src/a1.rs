@@ -2,7 +2,6 @@
 
 mod config;
 mod connection;
-mod events;
 mod group;
 mod incoming;
 mod qos;
@@ -11,25 +10,25 @@ mod stream;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use freshwire::a1::{
-    self, BindError, ConnectConfig, GroupConfig, GroupError, GroupTransportConfig, NodeConfig, NodeStopped,
-    PublicKey, Rate, StaticKey,
+    self, ConnectConfig, GroupConfig, GroupTransportConfig, NodeConfig, NodeStopped, PublicKey, Rate,
+    StaticKey,
 };
-use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use self::config::parse;
 pub(crate) use self::connection::Connection;
-use self::events::Events;
 pub(crate) use self::group::Group;
 use self::incoming::{Connecting, Incoming};
 use self::qos::Qos;
-use self::reports::EndpointStats;
-use crate::errors::{Closed, of_connect, words};
+use crate::common::locks::{lock, take};
+use crate::common::structures::{fw_a1_stats, fw_endpoint_stats, fw_multicast_stats};
+use crate::errors::raise;
+use crate::events::Events;
 use crate::guard::{Born, Stop, drop_apart, leave_to_parent, stop_at_exit};
 use crate::waiting::{duration, in_slices, interruptible};
 
@@ -62,14 +61,14 @@ struct Slot(Mutex<Option<Arc<a1::Node>>>);
 impl Slot {
     /// The node; dropped detached, since the last owner's drop joins its thread.
     fn native(&self) -> PyResult<Arc<a1::Node>> {
-        let node = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        node.clone().ok_or_else(|| Closed::new_err(NodeStopped.to_string()))
+        let node = lock(&self.0);
+        node.clone().ok_or_else(|| raise(NodeStopped))
     }
 }
 
 impl Stop for Slot {
     fn stop(&self) {
-        let node = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let node = take(&self.0);
         if let Some(node) = node {
             // Calls of other threads have it too.
             node.stop();
@@ -93,9 +92,7 @@ impl Node {
     ) -> PyResult<Option<T>> {
         self.born.check()?;
         let timeout = timeout.map(|seconds| duration("timeout", seconds)).transpose()?;
-        in_slices(py, timeout, |slice| {
-            look(&*self.slot.native()?, slice).map_err(|error| Closed::new_err(words(&error)))
-        })
+        in_slices(py, timeout, |slice| look(&*self.slot.native()?, slice).map_err(raise))
     }
 }
 
@@ -127,10 +124,7 @@ ack_delay=0.025, max_datagram=None, congestion=\"copa\", ecn=True, in_order=Fals
             config.endpoint.allowed = Some(keys?);
         }
         config::apply(&mut config, options)?;
-        let node = a1::Node::bind(address, config).map_err(|error| match error {
-            BindError::Maximum(_) => PyValueError::new_err(words(&error)),
-            _ => PyOSError::new_err(words(&error)),
-        })?;
+        let node = a1::Node::bind(address, config).map_err(raise)?;
         let slot = Arc::new(Slot(Mutex::new(Some(Arc::new(node)))));
         let stop: Arc<dyn Stop> = slot.clone();
         stop_at_exit(&stop);
@@ -167,8 +161,7 @@ ack_delay=0.025, max_datagram=None, congestion=\"copa\", ecn=True, in_order=Fals
         let config = connect_config(timeout, qos)?;
         let slot = Arc::clone(&self.slot);
         let connected = interruptible(py, move || {
-            let connected = slot.native()?.connect((host.as_str(), port), &key, &config);
-            connected.map_err(|error| of_connect(&error))
+            slot.native()?.connect((host.as_str(), port), &key, &config).map_err(raise)
         })?;
         Ok(Connection::new(connected?))
     }
@@ -187,9 +180,7 @@ ack_delay=0.025, max_datagram=None, congestion=\"copa\", ecn=True, in_order=Fals
         self.born.check()?;
         let (address, key): (SocketAddr, PublicKey) = (parse("address", address)?, parse("key", key)?);
         let config = connect_config(timeout, qos)?;
-        let connecting = self.with(py, |node| {
-            node.begin_connect(address, &key, &config).map_err(|error| of_connect(&error))
-        })?;
+        let connecting = self.with(py, |node| node.begin_connect(address, &key, &config).map_err(raise))?;
         Ok(Connecting::new(connecting))
     }
 
@@ -237,19 +228,12 @@ ack_delay=0.025, max_datagram=None, congestion=\"copa\", ecn=True, in_order=Fals
         if let Some(interface) = interface {
             config = config.interface(config::interface(interface)?);
         }
-        let group = self.with(py, |node| {
-            node.group(&config).map_err(|error| match error {
-                GroupError::Config(_) => PyValueError::new_err(words(&error)),
-                GroupError::Stopped(_) => Closed::new_err(words(&error)),
-                _ => PyOSError::new_err(words(&error)),
-            })
-        })?;
-        Ok(Group::new(group))
+        self.with(py, |node| node.group(&config).map_err(raise)).map(Group::new)
     }
 
     /// Counters since the node was bound.
-    fn stats(&self, py: Python<'_>) -> PyResult<EndpointStats> {
-        Ok(EndpointStats::new(&self.with(py, |node| Ok(node.stats()))?))
+    fn stats(&self, py: Python<'_>) -> PyResult<fw_endpoint_stats> {
+        Ok(self.with(py, |node| Ok(node.stats()))?.into())
     }
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {
@@ -301,7 +285,7 @@ impl Drop for Node {
         if self.born.is_of_parent() {
             return leave_to_parent(&self.slot);
         }
-        let node = self.slot.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let node = take(&self.slot.0);
         drop_apart(self.born, node);
     }
 }
@@ -331,7 +315,7 @@ pub(crate) fn register(parent: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Connecting>()?;
     module.add_class::<Incoming>()?;
     module.add_class::<Group>()?;
-    module.add_class::<group::GroupStats>()?;
+    module.add_class::<fw_multicast_stats>()?;
     module.add_class::<stream::ByteStream>()?;
     module.add_class::<Events>()?;
     module.add_class::<Qos>()?;
@@ -340,8 +324,8 @@ pub(crate) fn register(parent: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<reports::Closed>()?;
     module.add_class::<reports::Missing>()?;
     module.add_class::<reports::ConnectionStatus>()?;
-    module.add_class::<reports::ConnectionStats>()?;
-    module.add_class::<EndpointStats>()?;
+    module.add_class::<fw_a1_stats>()?;
+    module.add_class::<fw_endpoint_stats>()?;
     module.add_class::<reports::Membership>()?;
     module.add_function(wrap_pyfunction!(generate_key, &module)?)?;
     parent.add("a1", &module)

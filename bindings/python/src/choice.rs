@@ -1,14 +1,15 @@
 //! Policies: those of the library, and Python functions.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use freshwire::choice::{self, AskAgain, Choice, LinkView, Outcome, Progress};
+use freshwire::choice::{self, Choice, LinkView};
 use freshwire::{Timestamp, choice as native};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
+use crate::common::locks::{lock, take};
+use crate::common::process::Deciding;
 use crate::errors::PolicyError;
-use crate::guard::Deciding;
 use crate::waiting::duration;
 
 /// A condition for dropping a queued record; see `policy`. Times are seconds.
@@ -168,20 +169,10 @@ impl Link {
 pub(crate) struct Policy(Recipe);
 
 enum Recipe {
-    Fifo,
-    Expiring,
-    Deadline(std::time::Duration),
-    Latest(Vec<u32>),
-    Layered(std::time::Duration),
-    Frames,
-    Screen,
-    Live,
-    Thesis(std::time::Duration),
-    PriorityProgress(std::time::Duration),
-    Rules {
-        rules: Vec<native::Rule>,
-        order: native::Order,
-        weights: Vec<u32>,
+    /// One of the library's, as often as it is wanted.
+    Ready {
+        name: &'static str,
+        make: Box<dyn Fn() -> Box<dyn Choice> + Send + Sync>,
     },
     Function {
         function: Py<PyAny>,
@@ -211,7 +202,7 @@ impl Policy {
     /// If the policy serves one sink, which has it.
     pub(crate) fn make(&self, py: Python<'_>) -> PyResult<Made> {
         if let Recipe::Once { name, made } = &self.0 {
-            let made = made.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let made = take(made);
             return made.ok_or_else(|| {
                 PyValueError::new_err(format!(
                     "the policy of {name} has a sink: make another one for this sink"
@@ -226,7 +217,7 @@ impl Policy {
     /// Keeps a policy for one sink that has got none.
     pub(crate) fn put_back(&self, unused: Made) {
         if let Recipe::Once { made, .. } = &self.0 {
-            *made.lock().unwrap_or_else(PoisonError::into_inner) = Some(unused);
+            *lock(made) = Some(unused);
         }
     }
 
@@ -236,53 +227,26 @@ impl Policy {
     }
 
     fn boxed(&self, py: Python<'_>, failure: &Failure) -> PyResult<(Box<dyn Choice>, bool)> {
-        let policy: Box<dyn Choice> = match &self.0 {
-            Recipe::Fifo => Box::new(choice::fifo()),
-            Recipe::Expiring => Box::new(choice::expiring()),
-            Recipe::Deadline(margin) => Box::new(choice::deadline(*margin)),
-            Recipe::Latest(weights) => Box::new(choice::latest().with_weights(weights.iter().copied())),
-            Recipe::Layered(margin) => Box::new(choice::layered(*margin)),
-            Recipe::Frames => Box::new(choice::frames()),
-            Recipe::Screen => Box::new(choice::screen()),
-            Recipe::Live => Box::new(choice::live()),
-            Recipe::Thesis(window) => Box::new(choice::thesis(*window)),
-            Recipe::PriorityProgress(window) => Box::new(choice::priority_progress(*window)),
-            Recipe::Rules { rules, order, weights } => {
-                let builder =
-                    rules.iter().fold(native::Policy::builder(), |builder, rule| builder.rule(*rule));
-                Box::new(builder.order(*order).weights(weights.iter().copied()).build())
-            }
+        match &self.0 {
+            Recipe::Ready { make, .. } => Ok((make(), false)),
             Recipe::Function { function, before } => {
-                let inner = before.as_ref().map(|before| before.get().boxed(py, failure)).transpose()?;
-                let inner = inner.map(|(policy, _)| policy);
-                let function = function.clone_ref(py);
-                return Ok((Box::new(Asked { function, inner, failure: Arc::clone(failure) }), true));
+                let asked = asked(function.clone_ref(py), Arc::clone(failure));
+                Ok(match before {
+                    Some(before) => (Box::new(asked.around(before.get().boxed(py, failure)?.0)), true),
+                    None => (Box::new(asked), true),
+                })
             }
             // It has a place for the exception of a function of its own.
-            Recipe::Once { name, .. } => {
-                return Err(PyValueError::new_err(format!(
-                    "a function cannot go before the policy of {name}: use another policy, or put the gate before the function"
-                )));
-            }
-        };
-        Ok((policy, false))
+            Recipe::Once { name, .. } => Err(PyValueError::new_err(format!(
+                "a function cannot go before the policy of {name}: use another policy, or put the gate before the function"
+            ))),
+        }
     }
 
     fn name(&self) -> &'static str {
         match self.0 {
-            Recipe::Fifo => "fifo",
-            Recipe::Expiring => "expiring",
-            Recipe::Deadline(_) => "deadline",
-            Recipe::Latest(_) => "latest",
-            Recipe::Layered(_) => "layered",
-            Recipe::Frames => "frames",
-            Recipe::Screen => "screen",
-            Recipe::Live => "live",
-            Recipe::Thesis(_) => "thesis",
-            Recipe::PriorityProgress(_) => "priority_progress",
-            Recipe::Rules { .. } => "policy",
+            Recipe::Ready { name, .. } | Recipe::Once { name, .. } => name,
             Recipe::Function { .. } => "from_function",
-            Recipe::Once { name, .. } => name,
         }
     }
 }
@@ -294,35 +258,31 @@ impl Policy {
     }
 }
 
-/// A Python function as a policy, perhaps before another one.
-struct Asked {
+/// A Python function as a policy.
+fn asked(
     function: Py<PyAny>,
-    inner: Option<Box<dyn Choice>>,
     failure: Failure,
-}
-
-impl Asked {
-    fn ask(&self, now: Timestamp, queue: &[native::Record], link: &LinkView) -> native::Decision {
-        let _deciding = Deciding::begin();
-        // After the interpreter's end there is nobody to ask, and nothing is decided any more.
+) -> choice::FromFn<impl FnMut(Timestamp, &[native::Record], &LinkView) -> native::Decision + Send> {
+    choice::from_fn(move |now: Timestamp, queue: &[native::Record], link: &LinkView| {
+        // Without a time, a policy behind the function would decide.
+        let never = native::Decision::Wait(Some(Timestamp::MAX));
+        // A function that has failed is not asked again: the sink waits, and its calls raise.
+        if lock(&failure).is_some() {
+            return never;
+        }
+        let _deciding = Deciding::start();
         let asked = Python::try_attach(|py| {
             let records: Vec<Record> = queue.iter().map(Record::new).collect();
-            let answer = self.function.call1(py, (now.as_nanos(), records, Link::new(link)));
+            let answer = function.call1(py, (now.as_nanos(), records, Link::new(link)));
             let decision = answer.and_then(|answer| decision(answer.bind(py), queue.len()));
-            decision.map_err(|error| {
-                let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-                failure.get_or_insert(error);
+            decision.unwrap_or_else(|error| {
+                lock(&failure).get_or_insert(error);
+                never
             })
         });
-        match asked {
-            Some(Ok(decision)) => decision,
-            _ => native::Decision::Wait(None),
-        }
-    }
-
-    fn has_failed(&self) -> bool {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some()
-    }
+        // After the interpreter's end there is no function to ask.
+        asked.unwrap_or(native::Decision::Wait(None))
+    })
 }
 
 fn decision(answer: &Bound<'_, PyAny>, queued: usize) -> PyResult<native::Decision> {
@@ -341,88 +301,37 @@ fn decision(answer: &Bound<'_, PyAny>, queued: usize) -> PyResult<native::Decisi
     })
 }
 
-impl Choice for Asked {
-    fn pick(&mut self, now: Timestamp, queue: &[native::Record], link: &LinkView) -> native::Decision {
-        // A function that has failed is not asked again: the sink waits, and its calls raise.
-        if self.has_failed() {
-            return native::Decision::Wait(None);
-        }
-        match (self.ask(now, queue, link), &mut self.inner) {
-            (native::Decision::Wait(None), Some(inner))
-                if !self.failure.lock().is_ok_and(|it| it.is_some()) =>
-            {
-                inner.pick(now, queue, link)
-            }
-            (decision, _) => decision,
-        }
-    }
-
-    fn progress(
-        &mut self,
-        now: Timestamp,
-        record: &native::Record,
-        remaining: u32,
-        link: &LinkView,
-    ) -> Progress {
-        self.inner.as_mut().map_or(Progress::Continue, |inner| inner.progress(now, record, remaining, link))
-    }
-
-    fn outcome(&mut self, record: &native::Record, outcome: Outcome) {
-        if let Some(inner) = &mut self.inner {
-            inner.outcome(record, outcome);
-        }
-    }
-
-    fn stale(
-        &mut self,
-        now: Timestamp,
-        queue: &[native::Record],
-        newcomer: &native::Record,
-    ) -> Option<(usize, native::Reason)> {
-        self.inner.as_mut()?.stale(now, queue, newcomer)
-    }
-
-    fn overtakes(&self, now: Timestamp, record: &native::Record, begun: &native::Record) -> bool {
-        self.inner.as_ref().is_some_and(|inner| inner.overtakes(now, record, begun))
-    }
-
-    fn is_for_state(&self) -> bool {
-        self.inner.as_ref().is_some_and(|inner| inner.is_for_state())
-    }
-
-    fn attach(&mut self, ask_again: AskAgain) {
-        if let Some(inner) = &mut self.inner {
-            inner.attach(ask_again);
-        }
-    }
-}
-
 /// Raises the exception of a policy that has failed.
 pub(crate) fn check(py: Python<'_>, failure: &Failure) -> PyResult<()> {
-    let failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+    let failure = lock(failure);
     let Some(cause) = failure.as_ref() else { return Ok(()) };
     let error = PolicyError::new_err("the sink's policy, a Python function, has failed: close the sink");
     error.set_cause(py, Some(cause.clone_ref(py)));
     Err(error)
 }
 
+fn ready<C: Choice + 'static>(name: &'static str, make: impl Fn() -> C + Send + Sync + 'static) -> Policy {
+    Policy(Recipe::Ready { name, make: Box::new(move || Box::new(make())) })
+}
+
 /// Sends everything in order; drops nothing.
 #[pyfunction]
 fn fifo() -> Policy {
-    Policy(Recipe::Fifo)
+    ready("fifo", choice::fifo)
 }
 
 /// In order, without expired records.
 #[pyfunction]
 fn expiring() -> Policy {
-    Policy(Recipe::Expiring)
+    ready("expiring", choice::expiring)
 }
 
 /// In order, without records that would arrive less than `margin` seconds before their deadline.
 #[pyfunction]
 #[pyo3(signature = (margin = 0.0))]
 fn deadline(margin: f64) -> PyResult<Policy> {
-    Ok(Policy(Recipe::Deadline(duration("margin", margin)?)))
+    let margin = duration("margin", margin)?;
+    Ok(ready("deadline", move || choice::deadline(margin)))
 }
 
 /// For state: one record per key, none past its deadline, and the key that has waited longest first. `weights` are those of
@@ -430,58 +339,64 @@ fn deadline(margin: f64) -> PyResult<Policy> {
 #[pyfunction]
 #[pyo3(signature = (weights = Vec::new()))]
 fn latest(weights: Vec<u32>) -> Policy {
-    Policy(Recipe::Latest(weights))
+    ready("latest", move || choice::latest().with_weights(weights.iter().copied()))
 }
 
 /// For layered media with deadlines: the lowest layer of the oldest live window first.
 #[pyfunction]
 #[pyo3(signature = (margin = 0.0))]
 fn layered(margin: f64) -> PyResult<Policy> {
-    Ok(Policy(Recipe::Layered(duration("margin", margin)?)))
+    let margin = duration("margin", margin)?;
+    Ok(ready("layered", move || choice::layered(margin)))
 }
 
 /// For video frames with deadlines: as many complete, decodable frames on time as the link carries.
 #[pyfunction]
 fn frames() -> Policy {
-    Policy(Recipe::Frames)
+    ready("frames", choice::frames)
 }
 
 /// For pictures: the freshest and smoothest screen that the link allows.
 #[pyfunction]
 fn screen() -> Policy {
-    Policy(Recipe::Screen)
+    ready("screen", choice::screen)
 }
 
 /// For live pictures with sound: sound first, then as `screen`.
 #[pyfunction]
 fn live() -> Policy {
-    Policy(Recipe::Live)
+    ready("live", choice::live)
 }
 
 /// In order; at a window's end the rest of the window is dropped, the highest layer first.
 #[pyfunction]
 fn thesis(window: f64) -> PyResult<Policy> {
-    Ok(Policy(Recipe::Thesis(duration("window", window)?)))
+    let window = duration("window", window)?;
+    Ok(ready("thesis", move || choice::thesis(window)))
 }
 
 /// Within a window the lowest layer first; the rest is dropped at its end.
 #[pyfunction]
 fn priority_progress(window: f64) -> PyResult<Policy> {
-    Ok(Policy(Recipe::PriorityProgress(duration("window", window)?)))
+    let window = duration("window", window)?;
+    Ok(ready("priority_progress", move || choice::priority_progress(window)))
 }
 
 /// A policy of drop rules, asked in their order, and one sending order.
 #[pyfunction]
 #[pyo3(signature = (rules, order = Order::Fifo, weights = Vec::new()))]
 fn policy(rules: Vec<Rule>, order: Order, weights: Vec<u32>) -> PyResult<Policy> {
-    let rules: PyResult<Vec<native::Rule>> = rules.iter().map(native_rule).collect();
+    let rules: Vec<native::Rule> = rules.iter().map(native_rule).collect::<PyResult<_>>()?;
     let order = match order {
         Order::Fifo => native::Order::Fifo,
         Order::ByLayer => native::Order::ByLayer,
         Order::Newest => native::Order::Newest,
         Order::ByTurn => native::Order::ByTurn,
     };
-    Ok(Policy(Recipe::Rules { rules: rules?, order, weights }))
+    Ok(ready("policy", move || {
+        let builder = native::Policy::builder().order(order).weights(weights.iter().copied());
+        rules.iter().copied().fold(builder, native::Builder::rule).build()
+    }))
 }
 
 fn native_rule(rule: &Rule) -> PyResult<native::Rule> {

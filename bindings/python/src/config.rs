@@ -7,51 +7,26 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::common::structures::fw_ring;
 use crate::waiting::duration;
 
-/// Sizes of the shared memory: `rings` destinations of `slots` records each (a power of two), over `blocks` payload blocks
-/// of `block_bytes`.
-#[pyclass(frozen, eq, from_py_object, module = "freshwire")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ring(pub(crate) RingConfig);
-
 #[pymethods]
-impl Ring {
+impl fw_ring {
     #[new]
     #[pyo3(signature = (rings = 1, slots = 1024, block_bytes = 1448, blocks = 1024))]
     fn new(rings: u32, slots: u32, block_bytes: u32, blocks: u32) -> Self {
-        Self(RingConfig { rings, slots, block_bytes, blocks })
+        Self { rings, slots, block_bytes, blocks }
     }
 
     /// Sizes for `clients` at a time, each with a ring for the newest values of `keys` keys of at most `bytes` bytes. A value
     /// is then never refused.
     #[staticmethod]
     fn for_clients(clients: u32, keys: u32, bytes: u32) -> Self {
-        Self(RingConfig::for_clients(clients, keys, bytes))
-    }
-
-    #[getter]
-    fn rings(&self) -> u32 {
-        self.0.rings
-    }
-
-    #[getter]
-    fn slots(&self) -> u32 {
-        self.0.slots
-    }
-
-    #[getter]
-    fn block_bytes(&self) -> u32 {
-        self.0.block_bytes
-    }
-
-    #[getter]
-    fn blocks(&self) -> u32 {
-        self.0.blocks
+        RingConfig::for_clients(clients, keys, bytes).into()
     }
 
     fn __repr__(&self) -> String {
-        let RingConfig { rings, slots, block_bytes, blocks } = self.0;
+        let Self { rings, slots, block_bytes, blocks } = self;
         format!("Ring(rings={rings}, slots={slots}, block_bytes={block_bytes}, blocks={blocks})")
     }
 }

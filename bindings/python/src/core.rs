@@ -8,8 +8,9 @@ use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
+use crate::common::locks::lock;
 use crate::engine::Engine;
-use crate::errors::{Closed, of_push};
+use crate::errors::{Closed, raise};
 use crate::guard::{Born, drop_apart};
 use crate::waiting::duration;
 
@@ -72,7 +73,7 @@ impl Core {
         f: impl FnOnce(&mut freshwire::Sender) -> PyResult<R> + Send,
     ) -> PyResult<R> {
         self.born.check()?;
-        py.detach(|| f(self.state.lock().unwrap_or_else(PoisonError::into_inner).sender()?))
+        py.detach(|| f(lock(&self.state).sender()?))
     }
 
     /// Calls `f` with the state. The lock is never waited for with the interpreter's.
@@ -84,7 +85,7 @@ impl Core {
     ) -> PyResult<R> {
         self.born.check()?;
         if self.may_wait() {
-            return py.detach(|| f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner)));
+            return py.detach(|| f(&mut lock(&self.state)));
         }
         let mut state = self.state.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
         f(&mut state)
@@ -114,7 +115,7 @@ impl Core {
         // Detached, Python code may write into a bytearray.
         let payload = payload.to_vec();
         py.detach(|| {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&self.state);
             put_into(state.sender()?, sink, how, &payload, meta)
         })
     }
@@ -140,7 +141,7 @@ fn put_into(
         How::Push => sender.push(sink, payload, meta),
         How::Replace => sender.replace(sink, payload, meta).map(|replaced| replaced.pushed().seq),
     }
-    .map_err(of_push)
+    .map_err(raise)
 }
 
 /// The description of a record in Python's terms.

@@ -1,10 +1,11 @@
 //! The engine's thread.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use freshwire::{EngineThread, Handle};
 use pyo3::prelude::*;
 
+use crate::common::locks::{lock, take};
 use crate::errors::Closed;
 use crate::guard::{Born, Stop, drop_apart, leave_to_parent, stop_at_exit};
 
@@ -22,7 +23,7 @@ struct Slot(Mutex<Option<EngineThread>>);
 
 impl Stop for Slot {
     fn stop(&self) {
-        let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = take(&self.0);
         drop(thread);
     }
 }
@@ -33,7 +34,7 @@ impl Engine {
     /// If it was stopped.
     pub(crate) fn handle(&self) -> PyResult<Handle> {
         self.born.check()?;
-        let slot = self.slot.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = lock(&self.slot.0);
         let thread = slot.as_ref().ok_or_else(|| Closed::new_err("the engine has stopped"))?;
         Ok(thread.handle())
     }
@@ -54,7 +55,7 @@ impl Engine {
     #[getter]
     fn is_running(&self) -> PyResult<bool> {
         self.born.check()?;
-        let slot = self.slot.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = lock(&self.slot.0);
         Ok(slot.as_ref().is_some_and(EngineThread::is_running))
     }
 
@@ -85,7 +86,7 @@ impl Drop for Engine {
         if self.born.is_of_parent() {
             return leave_to_parent(&self.slot);
         }
-        let thread = self.slot.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = take(&self.slot.0);
         drop_apart(self.born, thread);
     }
 }

@@ -1,4 +1,4 @@
-//! Changes of a sink, for the event loops of others.
+//! Changes of sinks, nodes, connections and streams, for event loops.
 
 use std::os::fd::AsRawFd;
 
@@ -6,37 +6,62 @@ use pyo3::prelude::*;
 
 use crate::guard::Born;
 
-/// Changes of a sink as a file for `selectors`, `poll` and other event loops: readable from the first change on until `clear`.
-///
-/// All of one sink have the same file, so let one place wait for it, and do not close it.
-#[pyclass(frozen, module = "freshwire")]
-pub(crate) struct SinkEvents {
-    events: freshwire::SinkEvents,
-    born: Born,
+/// A class for one of the library's files of changes, with more methods.
+macro_rules! events {
+    ($(#[$about:meta])* $class:ident of $native:ty { $($more:tt)* }) => {
+        $(#[$about])*
+        pub(crate) struct $class {
+            events: $native,
+            born: Born,
+        }
+
+        impl $class {
+            pub(crate) fn new(events: $native, born: Born) -> Self {
+                Self { events, born }
+            }
+        }
+
+        #[pymethods]
+        impl $class {
+            /// The descriptor.
+            fn fileno(&self) -> PyResult<i32> {
+                self.born.check()?;
+                Ok(self.events.as_raw_fd())
+            }
+
+            /// Makes the file unreadable until the next change. Call it before looking for what is new, not after.
+            fn clear(&self) -> PyResult<()> {
+                self.born.check()?;
+                self.events.clear();
+                Ok(())
+            }
+
+            $($more)*
+        }
+    };
 }
 
-impl SinkEvents {
-    pub(crate) fn new(events: freshwire::SinkEvents, born: Born) -> Self {
-        Self { events, born }
-    }
+events! {
+    /// Changes of a sink as a file for `selectors`, `poll` and other event loops: readable from the first change on until `clear`.
+    ///
+    /// All of one sink have the same file, so let one place wait for it, and do not close it.
+    #[pyclass(frozen, module = "freshwire")]
+    SinkEvents of freshwire::SinkEvents {}
 }
 
-#[pymethods]
-impl SinkEvents {
-    /// The descriptor.
-    fn fileno(&self) -> PyResult<i32> {
-        self.born.check()?;
-        Ok(self.events.as_raw_fd())
+events! {
+    /// Changes of a node, a connection or one direction of a byte stream as a file for `selectors`, `poll` and other event loops:
+    /// readable from the first change on until `clear`.
+    ///
+    /// All from the same call on the same object have the same file: let one place wait for it, and do not close it. What
+    /// awaits in asyncio waits for it too.
+    #[pyclass(frozen, module = "freshwire.a1")]
+    Events of freshwire::a1::Events {
+        /// Makes the file readable, for other places that wait for it: where one of them has cleared it and leaves something.
+        fn set(&self) -> PyResult<()> {
+            self.born.check()?;
+            self.events.set();
+            Ok(())
+        }
     }
-
-    /// Makes the file unreadable until the next change. Call it before the next attempt, not after.
-    fn clear(&self) -> PyResult<()> {
-        self.born.check()?;
-        self.events.clear();
-        Ok(())
-    }
-}
-
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<SinkEvents>()
 }

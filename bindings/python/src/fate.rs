@@ -2,26 +2,13 @@
 
 use std::sync::Arc;
 
-use freshwire::{NO_INDEX, Outcome as Native, SinkId, Timestamp};
+use freshwire::{NO_INDEX, SinkId, Timestamp};
 use pyo3::prelude::*;
 
 use crate::choice::Reason;
+use crate::common::ends::Outcome;
 use crate::core::Core;
-use crate::errors::of_stale;
-
-/// How a record ended.
-#[pyclass(frozen, eq, eq_int, hash, module = "freshwire")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Outcome {
-    /// The receiver's host has all of it.
-    Acked,
-    /// All of it was handed over; no acknowledgement is known.
-    Sent,
-    /// It was dropped; `Fate.reason` says why.
-    Dropped,
-    /// It was never on the ring.
-    Refused,
-}
+use crate::errors::raise;
 
 /// What became of one record. Times are nanoseconds of the monotonic clock.
 #[pyclass(frozen, get_all, module = "freshwire")]
@@ -43,17 +30,10 @@ pub(crate) struct Fate {
 
 impl Fate {
     pub(crate) fn new(fate: &freshwire::Fate) -> Self {
-        debug_assert!(fate.outcome != Native::Refused || fate.index == NO_INDEX);
-        let outcome = match fate.outcome {
-            Native::Acked => Outcome::Acked,
-            Native::Dropped(_) => Outcome::Dropped,
-            Native::Refused => Outcome::Refused,
-            // Handed over, and nothing more is known.
-            _ => Outcome::Sent,
-        };
+        debug_assert!(fate.outcome != freshwire::Outcome::Refused || fate.index == NO_INDEX);
         Self {
             seq: fate.seq,
-            outcome,
+            outcome: fate.outcome.into(),
             reason: fate.outcome.reason().map(Reason::of),
             committed_at: fate.committed_at.map(Timestamp::as_nanos),
             finished_at: fate.finished_at.map(Timestamp::as_nanos),
@@ -90,7 +70,7 @@ impl Fates {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Fate>> {
-        let fate = self.core.with(py, |state| state.sender()?.poll_fate(self.sink).map_err(of_stale))?;
+        let fate = self.core.with(py, |state| state.sender()?.poll_fate(self.sink).map_err(raise))?;
         Ok(fate.as_ref().map(Fate::new))
     }
 }

@@ -1,23 +1,17 @@
 //! What survives neither a fork nor the interpreter: threads.
 
-use std::cell::Cell;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-/// How often this process is the child of a fork.
-static FORKS: AtomicU64 = AtomicU64::new(0);
+use crate::common::locks::{lock, take};
+use crate::common::process::{count_fork, decides, forks};
+use crate::errors::Closed;
 
 /// What is stopped when the interpreter ends.
 static RUNNING: Mutex<Vec<Weak<dyn Stop>>> = Mutex::new(Vec::new());
-
-thread_local! {
-    /// A Python function is being asked as a policy on this thread.
-    static DECIDES: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Something with a thread of its own.
 pub(crate) trait Stop: Send + Sync {
@@ -26,7 +20,7 @@ pub(crate) trait Stop: Send + Sync {
 
 /// Has `it` stopped at the interpreter's end, after which no thread may call Python.
 pub(crate) fn stop_at_exit(it: &Arc<dyn Stop>) {
-    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut running = lock(&RUNNING);
     running.retain(|other| other.strong_count() > 0);
     running.push(Arc::downgrade(it));
 }
@@ -37,12 +31,12 @@ pub(crate) struct Born(u64);
 
 impl Born {
     pub(crate) fn now() -> Self {
-        Self(FORKS.load(Ordering::Relaxed))
+        Self(forks())
     }
 
     /// Whether this process is a child of the object's.
     pub(crate) fn is_of_parent(self) -> bool {
-        self.0 != FORKS.load(Ordering::Relaxed)
+        self.0 != forks()
     }
 
     /// # Errors
@@ -53,7 +47,7 @@ impl Born {
         if self.is_of_parent() {
             return Err(of_parent());
         }
-        if DECIDES.get() {
+        if decides() {
             return Err(in_policy());
         }
         Ok(())
@@ -73,22 +67,6 @@ fn in_policy() -> PyErr {
     PyRuntimeError::new_err("a policy cannot call Freshwire: it decides while the engine waits for it")
 }
 
-/// Marks this thread as deciding until it is dropped.
-pub(crate) struct Deciding(());
-
-impl Deciding {
-    pub(crate) fn begin() -> Self {
-        DECIDES.set(true);
-        Self(())
-    }
-}
-
-impl Drop for Deciding {
-    fn drop(&mut self) {
-        DECIDES.set(false);
-    }
-}
-
 /// Leaks what this process has of its parent: dropping the last handle would wait for a thread that is not there.
 pub(crate) fn leave_to_parent<T: ?Sized>(shared: &Arc<T>) {
     std::mem::forget(Arc::clone(shared));
@@ -101,7 +79,7 @@ pub(crate) fn drop_apart<T: Send + 'static>(born: Born, value: T) {
         std::mem::forget(value);
         return;
     }
-    if DECIDES.get() {
+    if decides() {
         // This thread may hold the lock that the destructor takes, or be the one that it waits for. Without a thread to spare
         // the value leaks: a failed spawn drops the closure here.
         let value = ManuallyDrop::new(value);
@@ -121,9 +99,40 @@ pub(crate) fn drop_apart<T: Send + 'static>(born: Born, value: T) {
     }
 }
 
+/// An object of the library: this process drops it apart, and leaves its parent's alone.
+pub(crate) struct Owned<T: Send + 'static> {
+    value: Mutex<Option<T>>,
+    pub(crate) born: Born,
+}
+
+impl<T: Send> Owned<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: Mutex::new(Some(value)), born: Born::now() }
+    }
+
+    /// Calls `f` with the object; `gone` says why it may be gone.
+    pub(crate) fn with<R>(&self, gone: &'static str, f: impl FnOnce(&T) -> R) -> PyResult<R> {
+        self.born.check()?;
+        lock(&self.value).as_ref().map(f).ok_or_else(|| Closed::new_err(gone))
+    }
+
+    pub(crate) fn take(&self, gone: &'static str) -> PyResult<T> {
+        self.born.check()?;
+        take(&self.value).ok_or_else(|| Closed::new_err(gone))
+    }
+}
+
+impl<T: Send> Drop for Owned<T> {
+    fn drop(&mut self) {
+        if let Ok(value) = self.value.get_mut() {
+            drop_apart(self.born, value.take());
+        }
+    }
+}
+
 #[pyfunction]
 fn _forked() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
+    count_fork();
     // What runs is the parent's. A list that another thread had locked stays locked; then nothing is stopped at exit.
     if let Ok(mut running) = RUNNING.try_lock() {
         running.clear();

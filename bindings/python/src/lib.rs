@@ -10,6 +10,7 @@
 mod a1;
 mod adaptive;
 mod choice;
+mod common;
 mod config;
 mod core;
 mod engine;
@@ -44,7 +45,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     engine::register(module)?;
     sender::register(module)?;
     sink::register(module)?;
-    events::register(module)?;
+    module.add_class::<events::SinkEvents>()?;
     fate::register(module)?;
     stats::register(module)?;
     receiver::register(module)?;

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freshwire_link::{Config, Direction, Loss};
-use freshwire_netns::standalone::{End, StandaloneError, StandaloneLink};
+use freshwire_netns::standalone::{End, StandaloneLink};
 use freshwire_netns::{DirectionSnapshot, Namespaces, Snapshot};
 use freshwire_record::{Rate, parse_duration, parse_share, parse_size};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
-use crate::errors::{LinkError, LinkNotPermitted};
+use crate::errors::raise;
 use crate::guard::{Born, Stop, drop_apart, leave_to_parent, stop_at_exit};
 use crate::waiting::{duration, interruptible};
 
@@ -120,15 +120,6 @@ impl LinkStats {
             self.down.__repr__(),
             self.late
         )
-    }
-}
-
-fn of_link(error: StandaloneError) -> PyErr {
-    let words = error.to_string();
-    match error {
-        StandaloneError::NotPermitted(_) => LinkNotPermitted::new_err(words),
-        StandaloneError::Ended => crate::errors::Closed::new_err(words),
-        _ => LinkError::new_err(words),
     }
 }
 
@@ -265,7 +256,7 @@ impl Link {
         (family, kind, proto): (i32, i32, i32),
     ) -> PyResult<Bound<'py, PyAny>> {
         let link = self.shared()?;
-        let socket = py.detach(|| link.socket(end, family, kind, proto)).map_err(of_link)?;
+        let socket = py.detach(|| link.socket(end, family, kind, proto)).map_err(raise)?;
         python_socket(py, socket)
     }
 }
@@ -300,7 +291,7 @@ impl Link {
         };
         let (up, down) = (config(0)?, config(1)?);
         let to = to.map(|to| resolve(py, to)).transpose()?;
-        let link = interruptible(py, move || StandaloneLink::start(up, down, to))?.map_err(of_link)?;
+        let link = interruptible(py, move || StandaloneLink::start(up, down, to))?.map_err(raise)?;
         let link = Arc::new(Shared(link));
         let stop: Arc<dyn Stop> = link.clone();
         stop_at_exit(&stop);
@@ -395,13 +386,13 @@ impl Link {
             None => Direction::BOTH.to_vec(),
         };
         py.detach(|| directions.into_iter().try_for_each(|direction| link.set_rate(direction, rate)))
-            .map_err(of_link)
+            .map_err(raise)
     }
 
     /// What the link has done so far; of a closed one, at its end.
     fn stats(&self, py: Python<'_>) -> PyResult<LinkStats> {
         let link = self.shared()?;
-        py.detach(|| link.snapshot()).map(|snapshot| LinkStats::new(&snapshot)).map_err(of_link)
+        py.detach(|| link.snapshot()).map(|snapshot| LinkStats::new(&snapshot)).map_err(raise)
     }
 
     /// Ends the link, and returns why this machine did not carry what the arguments say, such as that it was too busy: nothing if it did.

@@ -2,17 +2,17 @@
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use freshwire::{Message, ReceiveError};
-use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv};
 
-use crate::errors::{InvalidStream, words};
+use crate::common::locks::lock;
+use crate::errors::{InvalidStream, raise};
 use crate::ffi::duplicate;
 use crate::guard::Born;
 use crate::waiting::{duration, in_slices};
@@ -105,13 +105,12 @@ enum Next {
 impl Receiver {
     /// What has arrived, without waiting; `None` if more has to arrive first.
     fn look(&self) -> PyResult<Option<Next>> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = lock(&self.inner);
         match inner.next_message() {
             Ok(Some(message)) => Ok(Some(Next::Message(message))),
             Ok(None) => Ok(Some(Next::End)),
             Err(ReceiveError::Io(error)) if error.kind() == ErrorKind::WouldBlock => Ok(None),
-            Err(error @ ReceiveError::Io(_)) => Err(PyOSError::new_err(words(&error))),
-            Err(error) => Err(InvalidStream::new_err(words(&error))),
+            Err(error) => Err(raise(error)),
         }
     }
 

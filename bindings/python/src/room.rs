@@ -2,11 +2,13 @@
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use freshwire::Timestamp;
 use freshwire::choice::{AskAgain, Choice, Decision, LinkView, Outcome, Progress, Reason, Record, fifo};
 use rustix::event::{EventfdFlags, eventfd};
+
+use crate::common::locks::{lock, take};
 
 /// What a waiting task and the policy's owner share.
 #[derive(Debug, Default)]
@@ -55,7 +57,7 @@ pub(crate) struct Left(Arc<Mutex<Option<Box<dyn Choice>>>>);
 
 impl Left {
     pub(crate) fn take(&self) -> Option<Box<dyn Choice>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        take(&self.0)
     }
 }
 
@@ -68,7 +70,7 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         let policy = std::mem::replace(&mut self.policy, Box::new(fifo()));
-        *self.left.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(policy);
+        *lock(&self.left.0) = Some(policy);
     }
 }
 
@@ -92,8 +94,8 @@ impl Choice for Watched {
         self.policy.stale(now, queue, newcomer)
     }
 
-    fn overtakes(&self, now: Timestamp, record: &Record, begun: &Record) -> bool {
-        self.policy.overtakes(now, record, begun)
+    fn overtakes(&self, now: Timestamp, record: &Record, in_progress: &Record) -> bool {
+        self.policy.overtakes(now, record, in_progress)
     }
 
     fn lookahead(&self) -> usize {

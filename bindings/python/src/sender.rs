@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use freshwire::{SinkConfig, SinkId};
+use freshwire::{RingConfig, SinkConfig, SinkId};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::a1::{Connection, Group};
 use crate::choice::{Made, Policy};
-use crate::config::{self, Ring};
+use crate::common::structures::fw_ring;
+use crate::config;
 use crate::core::{About, Core, How};
 use crate::engine::Engine;
-use crate::errors::{of_push, of_sender};
+use crate::errors::raise;
 use crate::ffi::{duplicate, with_bytes};
 use crate::room::{Left, Room, Watched};
 use crate::sink::Sink;
@@ -71,17 +72,17 @@ impl Sender {
                 How::Push => sender.push_to_all(targets, &payload, &meta),
                 How::Replace => sender.replace_to_all(targets, &payload, &meta),
             }
-            .map_err(of_push)?;
-            let missed: Vec<_> = sender.missed().iter().map(|&(id, error)| (id, of_push(error))).collect();
+            .map_err(raise)?;
+            let missed: Vec<_> = sender.missed().iter().map(|&(id, error)| (id, raise(error))).collect();
             Ok((meta.seq, missed))
         })?;
-        let mut told = Vec::with_capacity(missed.len());
+        let mut missed_sinks = Vec::with_capacity(missed.len());
         for (id, error) in missed {
             if let Some(at) = ids.iter().position(|other| *other == id) {
-                told.push((sinks[at].clone_ref(py), error.into_value(py).into_any()));
+                missed_sinks.push((sinks[at].clone_ref(py), error.into_value(py).into_any()));
             }
         }
-        Ok((seq, told))
+        Ok((seq, missed_sinks))
     }
 }
 
@@ -89,13 +90,13 @@ impl Sender {
 impl Sender {
     #[new]
     #[pyo3(signature = (engine = None, ring = None))]
-    fn new(engine: Option<&Bound<'_, Engine>>, ring: Option<Ring>) -> PyResult<Self> {
-        let ring = ring.map(|ring| ring.0).unwrap_or_default();
+    fn new(engine: Option<&Bound<'_, Engine>>, ring: Option<fw_ring>) -> PyResult<Self> {
+        let ring = ring.map(RingConfig::from).unwrap_or_default();
         let sender = match engine {
             Some(engine) => freshwire::Sender::new(&ring, &engine.get().handle()?),
             None => freshwire::Sender::without_engine(&ring),
         };
-        let core = Core::new(sender.map_err(of_sender)?, engine.map(|engine| engine.clone().unbind()));
+        let core = Core::new(sender.map_err(raise)?, engine.map(|engine| engine.clone().unbind()));
         Ok(Self { core: Arc::new(core) })
     }
 
@@ -133,7 +134,7 @@ max_unread=..., keys=..., congestion=..., min_rto=..., max_rto=..., linger=30.0,
         let stream = std::net::TcpStream::from(duplicate(socket)?);
         self.serve(py, policy, |watched, _| {
             let config = config::apply(SinkConfig::new(watched), options)?;
-            self.core.with(py, |state| state.sender()?.add_sink(stream, config).map_err(of_sender))
+            self.core.with(py, |state| state.sender()?.add_sink(stream, config).map_err(raise))
         })
     }
 
@@ -152,7 +153,7 @@ max_unread=..., keys=..., congestion=..., min_rto=..., max_rto=..., linger=30.0,
         self.serve(py, policy, |watched, asks_python| {
             self.core.note_node(asks_python);
             let config = freshwire::a1::SinkConfig::new(watched).linger(linger);
-            self.core.with(py, |state| state.sender()?.add_a1_sink(&connection, config).map_err(of_sender))
+            self.core.with(py, |state| state.sender()?.add_a1_sink(&connection, config).map_err(raise))
         })
     }
 
@@ -172,7 +173,7 @@ max_unread=..., keys=..., congestion=..., min_rto=..., max_rto=..., linger=30.0,
         self.serve(py, policy, |watched, asks_python| {
             self.core.note_node(asks_python);
             let config = freshwire::a1::SinkConfig::new(watched).linger(linger);
-            self.core.with(py, |state| state.sender()?.add_a1_group(&group, config).map_err(of_sender))
+            self.core.with(py, |state| state.sender()?.add_a1_group(&group, config).map_err(raise))
         })
     }
 
@@ -223,5 +224,5 @@ max_unread=..., keys=..., congestion=..., min_rto=..., max_rto=..., linger=30.0,
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Sender>()?;
-    module.add_class::<Ring>()
+    module.add_class::<fw_ring>()
 }

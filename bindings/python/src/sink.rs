@@ -1,16 +1,18 @@
 //! One destination.
 
 use std::os::fd::{AsFd as _, IntoRawFd as _};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use freshwire::{CloseMode, Ended as Native, Monitor, SinkError, SinkId};
+use freshwire::{CloseMode, Ended as Native, Monitor, SinkId};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::choice::{Failure, check};
+use crate::common::ends::Cause;
+use crate::common::locks::{lock, take};
 use crate::core::{About, Core, How};
-use crate::errors::{Closed, of_modify, of_stale};
+use crate::errors::{Closed, raise};
 use crate::events::SinkEvents;
 use crate::fate::Fates;
 use crate::ffi::with_bytes;
@@ -41,49 +43,6 @@ pub(crate) enum Ended {
     Broken { cause: Cause, reason: String },
 }
 
-/// Why a sink has ended before it was closed.
-#[pyclass(frozen, eq, eq_int, hash, from_py_object, module = "freshwire")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Cause {
-    /// The operating system reported an error of the connection.
-    Io,
-    /// The A1 connection ended.
-    A1,
-    /// The peer closed the connection.
-    PeerClosed,
-    /// The time given to `close` passed, or the sink was aborted while it drained.
-    OutOfTime,
-    /// The sink was dropped, and the peer did not take the record in progress within the linger time.
-    Lingered,
-    /// The peer took nothing for the stall timeout.
-    Stalled,
-    /// Too much of `interject` waited for the peer.
-    NotReading,
-    /// The carrier cannot send bytes between records.
-    CannotInterject,
-    /// The engine or the A1 node was stopped.
-    Stopped,
-    /// Another one; `Ended.Broken.reason` names it.
-    Other,
-}
-
-impl Cause {
-    fn new(error: &SinkError) -> Self {
-        match error {
-            SinkError::Io { .. } => Self::Io,
-            SinkError::A1(_) => Self::A1,
-            SinkError::PeerClosed => Self::PeerClosed,
-            SinkError::OutOfTime => Self::OutOfTime,
-            SinkError::Lingered => Self::Lingered,
-            SinkError::Stalled => Self::Stalled,
-            SinkError::NotReading => Self::NotReading,
-            SinkError::CannotInterject => Self::CannotInterject,
-            SinkError::Stopped => Self::Stopped,
-            _ => Self::Other,
-        }
-    }
-}
-
 #[pymethods]
 impl Ended {
     fn __repr__(&self) -> String {
@@ -98,7 +57,7 @@ impl Ended {
     pub(crate) fn new(ended: Native) -> Self {
         match &ended {
             Native::Closed => Self::Closed {},
-            Native::Broken(error) => Self::Broken { cause: Cause::new(error), reason: ended.to_string() },
+            Native::Broken(error) => Self::Broken { cause: error.into(), reason: ended.to_string() },
             // Of a newer release.
             _ => Self::Broken { cause: Cause::Other, reason: ended.to_string() },
         }
@@ -132,8 +91,13 @@ impl Sink {
         }
     }
 
+    fn with_open<T>(&self, f: impl FnOnce(&freshwire::Sink) -> PyResult<T>) -> PyResult<T> {
+        self.core.born.check()?;
+        f(lock(&self.open).as_ref().ok_or_else(|| Closed::new_err("the sink was closed"))?)
+    }
+
     fn take(&self) -> Option<freshwire::Sink> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).take()
+        take(&self.open)
     }
 
     fn put(&self, payload: &Bound<'_, PyAny>, how: How, about: About) -> PyResult<u64> {
@@ -191,7 +155,7 @@ impl Sink {
 
     /// Drops the queued records with this number. `True`: they will not be sent. `False`: too late.
     fn drop(&self, py: Python<'_>, seq: u64) -> PyResult<bool> {
-        self.core.with(py, |state| state.sender()?.drop_seq(self.id, seq).map_err(of_stale))
+        self.core.with(py, |state| state.sender()?.drop_seq(self.id, seq).map_err(raise))
     }
 
     /// Changes a queued record in place: its bytes from `offset` on, its length, layer or deadline.
@@ -227,7 +191,7 @@ impl Sink {
                 }
                 Ok(())
             });
-            changed.map_err(of_modify)
+            changed.map_err(raise)
         })
     }
 
@@ -240,7 +204,7 @@ impl Sink {
         check(py, &self.failure)?;
         self.core.with(py, |state| {
             // A stale handle has another sink's room.
-            state.sender()?.waiting(self.id).map_err(of_stale)?;
+            state.sender()?.waiting(self.id).map_err(raise)?;
             state.has_room(self.id, size)
         })
     }
@@ -249,10 +213,7 @@ impl Sink {
     ///
     /// For event loops other than asyncio. Raises `Closed` after `close`, and `OSError` where the kernel sends the records itself.
     fn events(&self) -> PyResult<SinkEvents> {
-        self.core.born.check()?;
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = open.as_ref().ok_or_else(|| Closed::new_err("the sink was closed"))?;
-        Ok(SinkEvents::new(open.events()?, self.core.born))
+        self.with_open(|open| Ok(SinkEvents::new(open.events()?, self.core.born)))
     }
 
     /// A descriptor that becomes readable when the ring may have room. Armed by each call.
@@ -263,10 +224,7 @@ impl Sink {
 
     /// A descriptor that becomes readable at the sink's end, and stays so. The caller closes it.
     fn _end_fd(&self) -> PyResult<i32> {
-        self.core.born.check()?;
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = open.as_ref().ok_or_else(|| Closed::new_err("the sink was closed"))?;
-        Ok(open.end_event()?.as_fd().try_clone_to_owned()?.into_raw_fd())
+        self.with_open(|open| Ok(open.end_event()?.as_fd().try_clone_to_owned()?.into_raw_fd()))
     }
 
     /// The fates that are known now, each once.
@@ -277,7 +235,7 @@ impl Sink {
     /// Number of fates that were not polled in time and are lost.
     #[getter]
     fn fates_lost(&self, py: Python<'_>) -> PyResult<u64> {
-        self.core.with(py, |state| state.sender()?.fates_lost(self.id).map_err(of_stale))
+        self.core.with(py, |state| state.sender()?.fates_lost(self.id).map_err(raise))
     }
 
     /// Counters, also after the end.
@@ -301,12 +259,11 @@ impl Sink {
 
     /// Sends bytes between two records, such as the answer to a request on the same connection.
     fn interject(&self, py: Python<'_>, data: Vec<u8>) -> PyResult<()> {
-        self.core.born.check()?;
         py.detach(|| {
-            let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-            let sink = open.as_ref().ok_or_else(|| Closed::new_err("the sink was closed"))?;
-            sink.interject(data);
-            Ok(())
+            self.with_open(|open| {
+                open.interject(data);
+                Ok(())
+            })
         })
     }
 

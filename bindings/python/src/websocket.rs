@@ -1,10 +1,12 @@
 //! The frames of a WebSocket client, for `freshwire.WebSocket`, which reads its socket in asyncio.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use freshwire::websocket::{Event, Reader, Role, Violation, close, ping};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
+
+use crate::common::locks::lock;
 
 /// Reads a client's frames.
 #[pyclass(frozen, module = "freshwire")]
@@ -30,7 +32,7 @@ impl _Frames {
         py: Python<'py>,
         data: &[u8],
     ) -> (Vec<Bound<'py, PyAny>>, Bound<'py, PyBytes>, bool) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0);
         let State { reader, violation, code } = &mut *state;
         reader.push(data);
         let mut messages = Vec::new();
@@ -50,13 +52,13 @@ impl _Frames {
     /// The code of the close frame that ended it.
     #[getter]
     fn code(&self) -> Option<u16> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).code
+        lock(&self.0).code
     }
 
     /// What the client did that WebSocket does not permit.
     #[getter]
     fn violation(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).violation.map(|violation| violation.to_string())
+        lock(&self.0).violation.map(|violation| violation.to_string())
     }
 }
 

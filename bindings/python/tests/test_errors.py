@@ -105,7 +105,7 @@ def texts_of_errors(source):
 
 def test_messages_have_names_of_python():
     """Each name of Rust in an error of a crate below has one of Python, put in where exceptions are made."""
-    table = (ROOT / "bindings/python/src/errors.rs").read_text().partition("const NAMES")[2].partition("];")[0]
+    table = (ROOT / "bindings/c/src/common/names.rs").read_text().partition("const NAMES")[2].partition("];")[0]
     named = set(re.findall(r'\("([\w:]+)"', table))
     found = set()
     for crate in BELOW:

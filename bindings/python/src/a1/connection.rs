@@ -1,18 +1,16 @@
 //! Connections and their messages.
 
-use std::sync::{Mutex, PoisonError};
-
-use freshwire::a1::{self, Closed as Ended, QosError};
-use pyo3::exceptions::PyValueError;
+use freshwire::a1::{self, Closed as Ended};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::config::protection_name;
-use super::events::Events;
 use super::qos::Qos;
-use super::reports::{Closed as Report, ConnectionStats, ConnectionStatus, Membership, Missing};
-use crate::errors::{Closed, FreshwireError, words};
-use crate::guard::{Born, drop_apart};
+use super::reports::{Closed as Report, ConnectionStatus, Membership, Missing};
+use crate::common::structures::fw_a1_stats;
+use crate::errors::raise;
+use crate::events::Events;
+use crate::guard::Owned;
 use crate::waiting::{duration, in_slices};
 
 /// A complete message.
@@ -60,20 +58,15 @@ impl Message {
 /// A connection: receives messages, and sends after `Sender.add_a1_sink`. `for message in connection` ends with the
 /// connection.
 #[pyclass(frozen, module = "freshwire.a1")]
-pub(crate) struct Connection {
-    inner: Mutex<Option<a1::Connection>>,
-    born: Born,
-}
+pub(crate) struct Connection(Owned<a1::Connection>);
 
 impl Connection {
     pub(super) fn new(connection: a1::Connection) -> Self {
-        Self { inner: Mutex::new(Some(connection)), born: Born::now() }
+        Self(Owned::new(connection))
     }
 
     pub(crate) fn native(&self) -> PyResult<a1::Connection> {
-        self.born.check()?;
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.clone().ok_or_else(|| Closed::new_err("the connection was dropped"))
+        self.0.with("the connection was dropped", Clone::clone)
     }
 
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Result<Option<a1::Message>, Ended>> {
@@ -96,7 +89,7 @@ impl Connection {
     /// the connection's end.
     #[pyo3(signature = (timeout = None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Message>> {
-        let received = self.wait(py, timeout)?.map_err(|ended| Closed::new_err(words(&ended)))?;
+        let received = self.wait(py, timeout)?.map_err(raise)?;
         Ok(received.map(|message| Message::new(py, &message)))
     }
 
@@ -105,7 +98,7 @@ impl Connection {
         match self.wait(py, Some(0.0))? {
             Ok(message) => Ok((false, message.map(|message| Message::new(py, &message)))),
             Err(ended) if is_good(&ended) => Ok((true, None)),
-            Err(ended) => Err(Closed::new_err(words(&ended))),
+            Err(ended) => Err(raise(ended)),
         }
     }
 
@@ -113,7 +106,7 @@ impl Connection {
     /// membership has changed, or the connection has ended: call `recv(0)`.
     fn events(&self, py: Python<'_>) -> PyResult<Events> {
         let connection = self.native()?;
-        Ok(Events::new(py.detach(|| connection.events())?, self.born))
+        Ok(Events::new(py.detach(|| connection.events())?, self.0.born))
     }
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {
@@ -125,7 +118,7 @@ impl Connection {
         match self.wait(py, None)? {
             Ok(message) => Ok(message.map(|message| Message::new(py, &message))),
             Err(ended) if is_good(&ended) => Ok(None),
-            Err(ended) => Err(Closed::new_err(words(&ended))),
+            Err(ended) => Err(raise(ended)),
         }
     }
 
@@ -168,11 +161,7 @@ impl Connection {
     /// is pending.
     fn set_qos(&self, py: Python<'_>, qos: Qos) -> PyResult<()> {
         let connection = self.native()?;
-        py.detach(|| connection.set_qos(qos.0)).map_err(|error| match error {
-            QosError::Ended => Closed::new_err(words(&error)),
-            QosError::Pending => FreshwireError::new_err(words(&error)),
-            _ => PyValueError::new_err(words(&error)),
-        })
+        py.detach(|| connection.set_qos(qos.0)).map_err(raise)
     }
 
     /// Protection of the packets: "aead" or "dangerous-plain".
@@ -183,9 +172,9 @@ impl Connection {
     }
 
     /// Counters, also after the connection's end.
-    fn stats(&self, py: Python<'_>) -> PyResult<Option<ConnectionStats>> {
+    fn stats(&self, py: Python<'_>) -> PyResult<Option<fw_a1_stats>> {
         let connection = self.native()?;
-        Ok(py.detach(|| connection.stats()).map(|stats| ConnectionStats::new(&stats)))
+        Ok(py.detach(|| connection.stats()).map(Into::into))
     }
 
     /// What holds messages back, changes of the quality of service, and the end. A change is reported once.
@@ -226,12 +215,4 @@ impl Connection {
 /// Whether the end is the end of an iteration.
 fn is_good(ended: &Ended) -> bool {
     matches!(ended, Ended::Peer { code: 0, .. } | Ended::Local)
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if let Ok(inner) = self.inner.get_mut() {
-            drop_apart(self.born, inner.take());
-        }
-    }
 }

@@ -1,52 +1,30 @@
 //! Connection attempts that the application decides about, and own ones that are in progress.
 
-use std::sync::{Mutex, PoisonError};
-
-use freshwire::a1::{self, AcceptError};
-use pyo3::exceptions::PyValueError;
+use freshwire::a1;
 use pyo3::prelude::*;
 
 use super::config::protection_name;
 use super::connection::Connection;
-use super::events::Events;
 use super::qos::Qos;
-use crate::errors::{Closed, of_connect, words};
-use crate::guard::{Born, drop_apart};
+use crate::errors::raise;
+use crate::events::Events;
+use crate::guard::Owned;
 
 /// A connection attempt that waits for a decision, of a node with `ask=True`. The peer has proved that it receives at its
 /// address and owns its key. Dropping it without a decision refuses the connection, with code 256.
 #[pyclass(frozen, module = "freshwire.a1")]
-pub(crate) struct Incoming {
-    inner: Mutex<Option<a1::Incoming>>,
-    born: Born,
-}
+pub(crate) struct Incoming(Owned<a1::Incoming>);
+
+const DECIDED: &str = "the incoming connection was accepted or refused before";
 
 impl Incoming {
     pub(super) fn new(incoming: a1::Incoming) -> Self {
-        Self { inner: Mutex::new(Some(incoming)), born: Born::now() }
+        Self(Owned::new(incoming))
     }
 
     fn look<T>(&self, look: impl FnOnce(&a1::Incoming) -> T) -> PyResult<T> {
-        self.born.check()?;
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.as_ref().map(look).ok_or_else(decided)
+        self.0.with(DECIDED, look)
     }
-
-    fn take(&self) -> PyResult<a1::Incoming> {
-        self.born.check()?;
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or_else(decided)
-    }
-}
-
-fn decided() -> PyErr {
-    Closed::new_err("the incoming connection was accepted or refused before")
-}
-
-fn accepted(result: Result<a1::Connection, AcceptError>) -> PyResult<Connection> {
-    result.map(Connection::new).map_err(|error| match error {
-        AcceptError::Qos(error) => PyValueError::new_err(words(&error)),
-        _ => Closed::new_err(words(&error)),
-    })
 }
 
 #[pymethods]
@@ -84,40 +62,30 @@ impl Incoming {
     /// Accepts the connection, within this upper limit of the quality of service and the node's.
     #[pyo3(signature = (maximum = None))]
     fn accept(&self, py: Python<'_>, maximum: Option<Qos>) -> PyResult<Connection> {
-        let incoming = self.take()?;
-        accepted(py.detach(|| match maximum {
+        let incoming = self.0.take(DECIDED)?;
+        let accepted = py.detach(|| match maximum {
             Some(maximum) => incoming.accept_within(&maximum.0),
             None => incoming.accept(),
-        }))
+        });
+        accepted.map(Connection::new).map_err(raise)
     }
 
     /// Refuses the connection with a code for the peer, from 256 on the application's, and a reason of at most 256 bytes.
     #[pyo3(signature = (code = 256, reason = "not wanted"))]
     fn refuse(&self, py: Python<'_>, code: u64, reason: &str) -> PyResult<()> {
-        let incoming = self.take()?;
+        let incoming = self.0.take(DECIDED)?;
         py.detach(|| incoming.refuse(code, reason));
         Ok(())
     }
 }
 
-impl Drop for Incoming {
-    fn drop(&mut self) {
-        if let Ok(inner) = self.inner.get_mut() {
-            drop_apart(self.born, inner.take());
-        }
-    }
-}
-
 /// An outgoing connection whose handshake is in progress, made by `Node.begin_connect`. Dropping it gives up.
 #[pyclass(frozen, module = "freshwire.a1")]
-pub(crate) struct Connecting {
-    inner: Mutex<Option<a1::Connecting>>,
-    born: Born,
-}
+pub(crate) struct Connecting(Owned<a1::Connecting>);
 
 impl Connecting {
     pub(super) fn new(connecting: a1::Connecting) -> Self {
-        Self { inner: Mutex::new(Some(connecting)), born: Born::now() }
+        Self(Owned::new(connecting))
     }
 
     fn look<T: Send>(
@@ -125,11 +93,7 @@ impl Connecting {
         py: Python<'_>,
         look: impl FnOnce(&a1::Connecting) -> PyResult<T> + Send,
     ) -> PyResult<T> {
-        self.born.check()?;
-        py.detach(|| {
-            let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            look(inner.as_ref().ok_or_else(|| Closed::new_err("the connection was dropped"))?)
-        })
+        py.detach(|| self.0.with("the connection was dropped", look))?
     }
 }
 
@@ -138,21 +102,13 @@ impl Connecting {
     /// A file that becomes readable when the handshake has ended.
     fn events(&self, py: Python<'_>) -> PyResult<Events> {
         let events = self.look(py, |connecting| Ok(connecting.events()?))?;
-        Ok(Events::new(events, self.born))
+        Ok(Events::new(events, self.0.born))
     }
 
     /// The connection once the handshake is complete; `None` until then. Raises `ConnectError` if it has failed, `Closed` if the node has
     /// stopped.
     fn poll_open(&self, py: Python<'_>) -> PyResult<Option<Connection>> {
-        let open = self.look(py, |connecting| connecting.poll_open().map_err(|error| of_connect(&error)))?;
+        let open = self.look(py, |connecting| connecting.poll_open().map_err(raise))?;
         Ok(open.map(Connection::new))
-    }
-}
-
-impl Drop for Connecting {
-    fn drop(&mut self) {
-        if let Ok(inner) = self.inner.get_mut() {
-            drop_apart(self.born, inner.take());
-        }
     }
 }

@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors::words;
+use crate::errors::raise;
 
 /// Quality of service of a connection, from this end's view. The receiver may narrow what the sender asks for. Rates are bits
 /// per second, `None` is no limit; bursts and messages are bytes.
@@ -21,7 +21,7 @@ impl Qos {
     ///
     /// If a value is out of range.
     fn checked(qos: a1::Qos) -> PyResult<Self> {
-        qos.check_range().map_err(|error| PyValueError::new_err(words(&error)))?;
+        qos.check_range().map_err(raise)?;
         Ok(Self(qos))
     }
 

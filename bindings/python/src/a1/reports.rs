@@ -4,6 +4,7 @@ use freshwire::a1;
 use pyo3::prelude::*;
 
 use crate::choice::Reason;
+use crate::common::structures::fw_a1_stats;
 
 /// How a connection has ended.
 #[pyclass(frozen, eq, from_py_object, module = "freshwire.a1")]
@@ -110,106 +111,14 @@ impl ConnectionStatus {
     }
 }
 
-/// Counters of a connection. Bytes are UDP payload unless said otherwise.
-#[pyclass(frozen, get_all, module = "freshwire.a1")]
-pub(crate) struct ConnectionStats {
-    packets_sent: u64,
-    bytes_sent: u64,
-    /// Packets that came and opened.
-    packets_received: u64,
-    bytes_received: u64,
-    /// Packets declared lost.
-    packets_lost: u64,
-    /// Packets declared lost that had arrived after all.
-    spurious_losses: u64,
-    /// Bytes of messages sent for the first time.
-    payload_sent: u64,
-    /// Bytes of messages sent again.
-    payload_resent: u64,
-    parity_sent: u64,
-    /// Messages completed by parity.
-    messages_made_whole: u64,
-    /// Packets that did not open, or came twice.
-    packets_refused: u64,
-    /// Complete messages received.
-    messages_received: u64,
-    /// Blocks of multicast groups that the peer missed, asked for and is sent.
-    repairs_sent: u64,
-    /// Packets of multicast groups that came by way of their addresses.
-    group_packets_received: u64,
-    /// Blocks of multicast groups that this end missed and got over this connection.
-    repairs_received: u64,
-}
-
-impl ConnectionStats {
-    pub(super) fn new(stats: &a1::ConnectionStats) -> Self {
-        Self {
-            packets_sent: stats.packets_sent,
-            bytes_sent: stats.bytes_sent,
-            packets_received: stats.packets_received,
-            bytes_received: stats.bytes_received,
-            packets_lost: stats.packets_lost,
-            spurious_losses: stats.spurious_losses,
-            payload_sent: stats.payload_sent,
-            payload_resent: stats.payload_resent,
-            parity_sent: stats.parity_sent,
-            messages_made_whole: stats.messages_made_whole,
-            packets_refused: stats.packets_refused,
-            messages_received: stats.messages_received,
-            repairs_sent: stats.repairs_sent,
-            group_packets_received: stats.group_packets_received,
-            repairs_received: stats.repairs_received,
-        }
-    }
-}
-
 #[pymethods]
-impl ConnectionStats {
+impl fw_a1_stats {
     fn __repr__(&self) -> String {
         let Self { bytes_sent, bytes_received, packets_lost, messages_received, .. } = self;
         format!(
             "<freshwire.a1.ConnectionStats bytes_sent={bytes_sent} bytes_received={bytes_received} \
              packets_lost={packets_lost} messages_received={messages_received}>"
         )
-    }
-}
-
-/// Counters of a node since it was bound, mainly of ignored and invalid datagrams.
-#[pyclass(frozen, get_all, module = "freshwire.a1")]
-pub(crate) struct EndpointStats {
-    /// Datagrams that are no packet of this protocol.
-    malformed: u64,
-    /// Packets for a connection that is not there.
-    unknown: u64,
-    /// Cookies that were handed out.
-    retries: u64,
-    /// Initiations with a cookie that is too old, or not for their address.
-    wrong_cookies: u64,
-    /// Handshake messages and resets that were not authentic.
-    unauthentic: u64,
-    /// Resets that were sent.
-    resets: u64,
-    /// Initiators that were refused.
-    refused: u64,
-    /// Datagrams that were not answered because of a limit.
-    over_limit: u64,
-    /// Handshake packets of this node that found the queue full.
-    queue_full: u64,
-}
-
-impl EndpointStats {
-    pub(super) fn new(stats: &a1::EndpointStats) -> Self {
-        Self {
-            malformed: stats.malformed,
-            unknown: stats.unknown,
-            retries: stats.retries,
-            wrong_cookies: stats.wrong_cookies,
-            unauthentic: stats.unauthentic,
-            resets: stats.resets,
-            refused: stats.refused,
-            over_limit: stats.over_limit,
-            queue_full: stats.queue_full,
-        }
     }
 }
 

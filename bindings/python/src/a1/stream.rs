@@ -1,18 +1,20 @@
 //! Byte streams.
 
-use std::io::{self, BufRead as _, ErrorKind, Write as _};
+use std::io::{self, BufRead as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use freshwire::a1::{self, ByteReader, ByteStreamError, ByteWriter};
-use pyo3::exceptions::{PyOSError, PyTimeoutError, PyValueError};
+use freshwire::a1::{self, ByteReader, ByteWriter};
+use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use super::connection::Connection;
-use super::events::Events;
-use crate::errors::{Closed, InvalidStream, of_sender, words};
+use crate::common::failures::{in_time, of_stream};
+use crate::common::locks::lock;
+use crate::errors::{Closed, exception, raise, words};
+use crate::events::Events;
 use crate::ffi::with_bytes;
 use crate::guard::{Born, drop_apart};
 use crate::waiting::{duration, in_slices};
@@ -44,8 +46,8 @@ impl<H> Half<H> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<H>> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.half.lock().unwrap_or_else(PoisonError::into_inner)
+        let _turn = lock(&self.turn);
+        lock(&self.half)
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut H) -> PyResult<T>) -> PyResult<T> {
@@ -65,22 +67,9 @@ fn was_closed() -> PyErr {
 /// Bytes that are read at most in a step of an iteration.
 const STEP: usize = 1 << 16;
 
-fn of_io(error: &io::Error) -> PyErr {
-    let words = words(error);
-    match error.kind() {
-        ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => Closed::new_err(words),
-        ErrorKind::InvalidData => InvalidStream::new_err(words),
-        _ => PyOSError::new_err(words),
-    }
-}
-
-/// What an attempt of limited time has come to: `None` if the time was over.
+/// The result of an attempt with a time limit: `None` if the time was over.
 fn attempted<T>(result: io::Result<T>) -> PyResult<Option<T>> {
-    match result {
-        Ok(done) => Ok(Some(done)),
-        Err(error) if error.kind() == ErrorKind::TimedOut => Ok(None),
-        Err(error) => Err(of_io(&error)),
-    }
+    in_time(result).map_err(|error| exception(of_stream(&error), words(&error)))
 }
 
 impl ByteStream {
@@ -122,10 +111,7 @@ impl ByteStream {
     #[new]
     fn new(py: Python<'_>, connection: &Bound<'_, Connection>) -> PyResult<Self> {
         let connection = connection.get().native()?;
-        let stream = py.detach(|| a1::ByteStream::new(connection)).map_err(|error| match error {
-            ByteStreamError::Sender(error) => of_sender(error),
-            _ => PyValueError::new_err(words(&error)),
-        })?;
+        let stream = py.detach(|| a1::ByteStream::new(connection)).map_err(raise)?;
         let (reader, writer) = stream.split();
         let (reader, writer) = (Half::new(reader), Half::new(writer));
         Ok(Self { reader, writer, is_closing: AtomicBool::new(false), born: Born::now() })

@@ -200,7 +200,7 @@ typedef struct {
   // For FW_RULES: which of the remaining records is sent first.
   fw_order order;
   // For FW_LATEST, and FW_RULES with FW_BY_TURN: weights of the layers, layer 0 first, read when the sink is added. Higher layers
-  // have the last weight. Of two keys that always have data, one with twice the weight is sent twice as often.
+  // have the last weight. Where two keys always have data, a key with twice the weight is sent twice as often.
   const uint32_t *weights;
   // How many.
   size_t weight_count;

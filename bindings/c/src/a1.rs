@@ -54,7 +54,7 @@ pub(crate) struct ConnectionObject {
 
 /// How far a connection is.
 enum Stage {
-    /// Of `fw_node_begin_connect`.
+    /// Made by `fw_node_begin_connect`.
     Connecting(Connecting),
     Open(Connection),
     Freed,

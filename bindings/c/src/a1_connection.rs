@@ -1,4 +1,4 @@
-//! What an A1 connection reports, and its quality of service.
+//! Reports of an A1 connection, and its quality of service.
 
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;

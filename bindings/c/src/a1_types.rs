@@ -58,7 +58,7 @@ impl From<a1::Qos> for fw_qos {
 }
 
 impl fw_qos {
-    /// What it says, in range.
+    /// The same as the library has it, in range.
     pub(crate) fn checked(&self) -> Result<a1::Qos> {
         let rate = |bits: u64| (bits > 0).then(|| Rate::from_bits_per_sec(bits));
         let qos = a1::Qos {
@@ -290,7 +290,7 @@ impl fw_node_config {
 }
 
 fn number(name: &str, value: u64) -> Result<usize> {
-    // What is more than a system call takes, and more than any list may hold.
+    // A larger number is more than a system call takes, and more than any list may hold.
     match value <= u64::from(u32::MAX) {
         true => Ok(value as usize),
         false => Err(Failure::invalid(format!("{name}={value}: at most 2**32 - 1 is wanted"))),

@@ -10,7 +10,7 @@ use crate::handles::{enter, fw_adaptive, handle};
 use crate::meta::fw_meta;
 
 pub(crate) struct AdaptiveObject {
-    /// Of the same stream as the policy.
+    /// A policy of the same stream, for further sinks.
     stream: Adaptive,
     /// The renditions that the receiver may have, as bits.
     allowed: u8,

@@ -1,4 +1,4 @@
-//! What every call has around it: no panic gets out, and failures have a status and a message.
+//! The frame of every call: no panic gets out, and failures have a status and a message.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -151,11 +151,11 @@ fn failed(failure: Failure) -> fw_status {
     failure.0.status
 }
 
-/// Keeps a message for `fw_last_error`: of a failure, or of what a call describes, such as why a sink has ended.
+/// Keeps a message for `fw_last_error`: of a failure, or the description of a sink's end.
 pub(crate) fn note(words: &str) {
     let words = in_own_names(words.replace('\0', " "), |(_, c, _)| c);
     let words = CString::new(words).unwrap_or_default();
-    // Fails only while the thread ends, when nobody asks any more.
+    // It fails only while the thread ends, after its last call.
     let _ = LAST.try_with(|last| *last.borrow_mut() = words);
 }
 
@@ -171,7 +171,7 @@ pub extern "C" fn fw_last_error() -> *const c_char {
 ///
 /// # Safety
 ///
-/// `data` has `len` readable bytes, which nobody writes during the call.
+/// `data` has `len` readable bytes, which no thread writes during the call.
 pub(crate) unsafe fn bytes<'a>(data: *const u8, len: usize) -> Result<&'a [u8]> {
     if len == 0 {
         return Ok(&[]);
@@ -189,7 +189,7 @@ pub(crate) unsafe fn bytes<'a>(data: *const u8, len: usize) -> Result<&'a [u8]> 
 ///
 /// # Safety
 ///
-/// `data` has `len` readable, aligned, valid values, which nobody writes during the call.
+/// `data` has `len` readable, aligned, valid values, which no thread writes during the call.
 pub(crate) unsafe fn slice<'a, T>(data: *const T, len: usize) -> Result<&'a [T]> {
     if len == 0 {
         return Ok(&[]);
@@ -208,7 +208,7 @@ pub(crate) unsafe fn slice<'a, T>(data: *const T, len: usize) -> Result<&'a [T]>
 ///
 /// # Safety
 ///
-/// `text` ends with a zero byte, and nobody writes to it during the call.
+/// `text` ends with a zero byte, and no thread writes to it during the call.
 pub(crate) unsafe fn text<'a>(name: &str, text: *const c_char) -> Result<&'a str> {
     if text.is_null() {
         return Err(Failure::invalid(format!("{name} is NULL: a string is wanted")));

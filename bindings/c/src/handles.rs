@@ -9,7 +9,7 @@ use crate::common::process::forks;
 /// Most handles at a time.
 const MAX_HANDLES: usize = 1 << 24;
 
-/// What a handle names.
+/// The object of a handle.
 pub(crate) trait Object: Send + Sync + Sized + 'static {
     /// For messages.
     const NAME: &'static str;

@@ -174,7 +174,7 @@ pub struct fw_policy {
     /// For FW_RULES: which of the remaining records is sent first.
     pub order: fw_order,
     /// For FW_LATEST, and FW_RULES with FW_BY_TURN: weights of the layers, layer 0 first, read when the sink is added. Higher layers
-    /// have the last weight. Of two keys that always have data, one with twice the weight is sent twice as often.
+    /// have the last weight. Where two keys always have data, a key with twice the weight is sent twice as often.
     pub weights: *const u32,
     /// How many.
     pub weight_count: usize,
@@ -202,13 +202,13 @@ impl Default for fw_policy {
     }
 }
 
-/// A policy for a sink, and what it has taken for that.
+/// A policy for a sink, and the objects in use for that.
 pub(crate) struct Made {
     policy: Box<dyn Choice>,
     taken: Taken,
 }
 
-/// What serves one sink. It is given back when this is dropped, for another attempt.
+/// The objects that serve one sink. They are given back when this is dropped, for another attempt.
 #[derive(Default)]
 struct Taken {
     adaptive: Option<Arc<AdaptiveObject>>,

@@ -40,7 +40,7 @@ pub struct fw_received {
     pub abandoned: u8,
 }
 
-/// Records of up to this size are accepted unless told otherwise.
+/// Records of up to this size are accepted by default.
 const MAX_RECORD_BYTES: usize = 16 << 20;
 
 /// Reads what is there.

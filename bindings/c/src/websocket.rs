@@ -51,10 +51,10 @@ pub const FW_WEBSOCKET_ACCEPT: usize = 29;
 /// Characters of a key: 16 bytes in base64 (RFC 6455, section 4.1).
 const KEY_CHARS: usize = 24;
 
-/// What the key is hashed with (RFC 6455, section 1.3).
+/// The bytes that are hashed behind the key (RFC 6455, section 1.3).
 const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Client messages of up to this size are accepted unless told otherwise.
+/// Client messages of up to this size are accepted by default.
 const MAX_MESSAGE_BYTES: usize = 64 << 10;
 
 /// The code of a close frame for a client that does not answer pings, as other servers have it (RFC 6455, section 7.4.1).
@@ -300,7 +300,7 @@ fn watch(file: &OwnedFd, sink: &SinkObject) -> Result<OwnedFd> {
     let end = sink.end_event()?;
     for (token, source) in [(0, file.as_fd()), (1, end.as_fd())] {
         let data = epoll::EventData::new_u64(token);
-        // What was added stays for as long as its file is open somewhere: the socket here, the event in the sink.
+        // A file stays added for as long as it is open somewhere: the socket here, the event in the sink.
         epoll::add(&changes, source, data, epoll::EventFlags::IN).map_err(std::io::Error::from)?;
     }
     Ok(changes)
@@ -340,7 +340,7 @@ impl WebSocketObject {
         Ok(true)
     }
 
-    /// Asks a client that is silent whether it is there, and ends the connection of one that has not answered. What has come was read before.
+    /// Pings a silent client, and ends the connection of a client without an answer. Call it after all received bytes were read.
     fn keep_alive(&self, inner: &mut Inner) {
         let at = freshwire::now();
         inner.keepalive.acknowledged(&self.sink.stats(), at);

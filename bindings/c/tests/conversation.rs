@@ -21,7 +21,7 @@ fn folder() -> &'static Path {
 const WARNINGS: [&str; 7] =
     ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Werror"];
 
-/// What the static library needs besides; `rustc --print native-static-libs` names it.
+/// Libraries that the static library needs besides; `rustc --print native-static-libs` names them.
 const SYSTEM: [&str; 5] = ["-lgcc_s", "-lrt", "-lpthread", "-lm", "-ldl"];
 
 fn run(command: &mut Command) -> String {

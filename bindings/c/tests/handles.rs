@@ -177,7 +177,7 @@ fn free_all(id: u64) -> [fw_status; 13] {
 #[test]
 fn any_number_is_a_status() {
     bolero::check!().with_type::<u64>().for_each(|id| {
-        // What the other tests make has small numbers and low generations.
+        // The handles of the other tests have small numbers and low generations.
         let id = *id | 1 << 62;
         for status in call_all(id).into_iter().chain(call_all_of_a1(id)) {
             assert_eq!(status, FW_DEAD_HANDLE);

@@ -17,7 +17,7 @@ const BELOW: [&str; 10] = [
     "crates/ring",
 ];
 
-/// What begins the text of an error.
+/// Code before the text of an error.
 const BEGINNINGS: [&str; 5] =
     ["#[error(", "Failure::new(", "Failure::invalid(", "Failure::invalid(format!(", "format!("];
 

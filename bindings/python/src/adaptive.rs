@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use crate::choice::{Failure, Made, Policy};
 use crate::core::About;
 
-/// What a rendition asks of a path, as measured from key frame to key frame.
+/// Demands of a rendition on a path, as measured from key frame to key frame.
 #[pyclass(frozen, get_all, eq, module = "freshwire.choice")]
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Cost {
@@ -55,7 +55,7 @@ impl Selected {
 /// on. The first sink has this policy, and each further one that of `for_another`.
 #[pyclass(frozen, extends = Policy, module = "freshwire.choice")]
 pub(crate) struct Adaptive {
-    /// Of the same stream as the policy, which the sink has.
+    /// A policy of the same stream; the sink has the other one.
     stream: native::Adaptive,
     selection: Arc<native::Selection>,
 }
@@ -129,7 +129,7 @@ impl Adaptive {
         Selected { current, wanted, why: why.name(), changes }
     }
 
-    /// What a rendition asks of a path; `None` before a whole group was seen.
+    /// Demands of a rendition on a path; `None` before a whole group was seen.
     fn cost(&self, rendition: usize) -> PyResult<Option<Cost>> {
         let cost = self.stream.cost(check(rendition)?);
         Ok(cost.map(|native::Cost { bytes_per_sec, key_bytes, key_interval }| Cost {

@@ -94,7 +94,7 @@ impl Reason {
     }
 }
 
-/// What a policy decides. Positions refer to the queue that it was given.
+/// A policy's decision. Positions refer to the queue that it was given.
 #[pyclass(frozen, from_py_object, module = "freshwire.choice")]
 #[derive(Clone, Debug)]
 pub(crate) enum Decision {
@@ -139,7 +139,7 @@ impl Record {
     }
 }
 
-/// What is known of the path. Rates are bits per second, times seconds.
+/// State of the path. Rates are bits per second, times seconds.
 #[pyclass(frozen, get_all, module = "freshwire.choice")]
 pub(crate) struct Link {
     rate: Option<u64>,
@@ -164,7 +164,7 @@ impl Link {
 }
 
 /// A policy: which queued record is sent, dropped or waited for. One object can serve many sinks; each gets a policy of its
-/// own made of it. Those of `gate` and `Adaptive` serve one sink; after a call that fails they can be used again.
+/// own made of it. The policies of `gate` and `Adaptive` serve one sink; after a call that fails they can be used again.
 #[pyclass(frozen, subclass, module = "freshwire.choice")]
 pub(crate) struct Policy(Recipe);
 

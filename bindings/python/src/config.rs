@@ -43,7 +43,7 @@ pub(crate) fn apply(mut config: SinkConfig, options: Option<&Bound<'_, PyDict>>)
 
 fn apply_one(config: SinkConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<SinkConfig> {
     let seconds = || duration(name, value.extract()?);
-    // What has a meaning as `None`.
+    // Settings with a meaning as `None`.
     match name {
         "queue_target" if value.is_none() => return Ok(config.queue_target(None)),
         "max_unread" if value.is_none() => return Ok(config.max_unread(None)),

@@ -26,7 +26,7 @@ pub(crate) struct Core {
     _engine: Option<Py<Engine>>,
 }
 
-/// What is behind the sender's lock.
+/// The state behind the sender's lock.
 pub(crate) struct State {
     /// `None` when it was dropped apart.
     sender: Option<freshwire::Sender>,
@@ -45,7 +45,7 @@ impl State {
     }
 }
 
-/// What becomes of a payload.
+/// The way of a payload into the ring.
 #[derive(Clone, Copy)]
 pub(crate) enum How {
     Push,
@@ -66,7 +66,7 @@ impl Core {
         self.has_nodes.store(true, Ordering::SeqCst);
     }
 
-    /// Calls `f` with the sender, detached: for what may wait for the engine.
+    /// Calls `f` with the sender, detached: for calls that may wait for the engine.
     pub(crate) fn with_detached<R: Send>(
         &self,
         py: Python<'_>,

@@ -53,8 +53,8 @@ events! {
     /// Changes of a node, a connection or one direction of a byte stream as a file for `selectors`, `poll` and other event loops:
     /// readable from the first change on until `clear`.
     ///
-    /// All from the same call on the same object have the same file: let one place wait for it, and do not close it. What
-    /// awaits in asyncio waits for it too.
+    /// All from the same call on the same object have the same file: let one place wait for it, and do not close it.
+    /// An `await` in asyncio waits for it too.
     #[pyclass(frozen, module = "freshwire.a1")]
     Events of freshwire::a1::Events {
         /// Makes the file readable, for other places that wait for it: where one of them has cleared it and leaves something.

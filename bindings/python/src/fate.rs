@@ -1,4 +1,4 @@
-//! What became of records.
+//! Fates of records.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::common::ends::Outcome;
 use crate::core::Core;
 use crate::errors::raise;
 
-/// What became of one record. Times are nanoseconds of the monotonic clock.
+/// The fate of one record. Times are nanoseconds of the monotonic clock.
 #[pyclass(frozen, get_all, module = "freshwire")]
 pub(crate) struct Fate {
     /// The record's number.

@@ -1,4 +1,4 @@
-//! What survives neither a fork nor the interpreter: threads.
+//! Threads survive neither a fork nor the interpreter.
 
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, Weak};
@@ -10,7 +10,7 @@ use crate::common::locks::{lock, take};
 use crate::common::process::{count_fork, decides, forks};
 use crate::errors::Closed;
 
-/// What is stopped when the interpreter ends.
+/// Objects that are stopped when the interpreter ends.
 static RUNNING: Mutex<Vec<Weak<dyn Stop>>> = Mutex::new(Vec::new());
 
 /// Something with a thread of its own.
@@ -67,7 +67,7 @@ fn in_policy() -> PyErr {
     PyRuntimeError::new_err("a policy cannot call Freshwire: it decides while the engine waits for it")
 }
 
-/// Leaks what this process has of its parent: dropping the last handle would wait for a thread that is not there.
+/// Leaks this process's copy of a parent's object: dropping the last handle would wait for a thread that is not there.
 pub(crate) fn leave_to_parent<T: ?Sized>(shared: &Arc<T>) {
     std::mem::forget(Arc::clone(shared));
 }
@@ -133,7 +133,7 @@ impl<T: Send> Drop for Owned<T> {
 #[pyfunction]
 fn _forked() {
     count_fork();
-    // What runs is the parent's. A list that another thread had locked stays locked; then nothing is stopped at exit.
+    // The threads are the parent's. A list that another thread had locked stays locked; then nothing is stopped at exit.
     if let Ok(mut running) = RUNNING.try_lock() {
         running.clear();
     }

@@ -41,7 +41,7 @@ impl Stop for Shared {
     }
 }
 
-/// What a link has done in one direction. Lengths are those of IP packets.
+/// Counters of a link in one direction. Lengths are those of IP packets.
 #[pyclass(frozen, get_all, module = "freshwire")]
 #[derive(Clone, Copy)]
 pub(crate) struct LinkCounters {
@@ -93,7 +93,7 @@ impl LinkCounters {
     }
 }
 
-/// What a link has done so far.
+/// Counters of a link.
 #[pyclass(frozen, get_all, module = "freshwire")]
 pub(crate) struct LinkStats {
     /// From the near end to the far one.
@@ -389,7 +389,7 @@ impl Link {
             .map_err(raise)
     }
 
-    /// What the link has done so far; of a closed one, at its end.
+    /// Counters of the link; after its end, the last ones.
     fn stats(&self, py: Python<'_>) -> PyResult<LinkStats> {
         let link = self.shared()?;
         py.detach(|| link.snapshot()).map(|snapshot| LinkStats::new(&snapshot)).map_err(raise)

@@ -17,7 +17,7 @@ use crate::ffi::duplicate;
 use crate::guard::Born;
 use crate::waiting::{duration, in_slices};
 
-/// Records of up to this size are accepted unless told otherwise, in bytes.
+/// Records of up to this size are accepted by default, in bytes.
 const MAX_RECORD_BYTES: usize = 16 << 20;
 
 /// A whole record.
@@ -103,7 +103,7 @@ enum Next {
 }
 
 impl Receiver {
-    /// What has arrived, without waiting; `None` if more has to arrive first.
+    /// The next message that has arrived, without waiting; `None` if more has to arrive first.
     fn look(&self) -> PyResult<Option<Next>> {
         let mut inner = lock(&self.inner);
         match inner.next_message() {
@@ -172,7 +172,7 @@ impl Receiver {
         }
     }
 
-    /// What has arrived: `(True, message)`, `(True, None)` at the end, `(False, None)` if more has to arrive first.
+    /// The next message that has arrived: `(True, message)`, `(True, None)` at the end, `(False, None)` if more has to arrive first.
     fn _look(&self, py: Python<'_>) -> PyResult<(bool, Option<Py<PyAny>>)> {
         self.born.check()?;
         match py.detach(|| self.look())? {

@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::common::locks::{lock, take};
 
-/// What a waiting task and the policy's owner share.
+/// State that a waiting task and the policy's owner share.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     event: OnceLock<OwnedFd>,
@@ -76,7 +76,7 @@ impl Drop for Watched {
 
 impl Choice for Watched {
     fn pick(&mut self, now: Timestamp, queue: &[Record], link: &LinkView) -> Decision {
-        // What was committed before is out of the ring, or in progress.
+        // Records that were committed before are out of the ring, or in progress.
         self.room.signal();
         self.policy.pick(now, queue, link)
     }

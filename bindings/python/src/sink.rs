@@ -21,7 +21,7 @@ use crate::room::Room;
 use crate::stats::Stats;
 use crate::waiting::{duration, interruptible};
 
-/// What happens to queued records when a sink is closed.
+/// Treatment of queued records when a sink is closed.
 #[pyclass(frozen, eq, eq_int, from_py_object, module = "freshwire")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Close {
@@ -58,7 +58,7 @@ impl Ended {
         match &ended {
             Native::Closed => Self::Closed {},
             Native::Broken(error) => Self::Broken { cause: error.into(), reason: ended.to_string() },
-            // Of a newer release.
+            // One of a newer release.
             _ => Self::Broken { cause: Cause::Other, reason: ended.to_string() },
         }
     }

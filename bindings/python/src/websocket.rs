@@ -55,7 +55,7 @@ impl _Frames {
         lock(&self.0).code
     }
 
-    /// What the client did that WebSocket does not permit.
+    /// The client's breach of the protocol; `None` without one.
     #[getter]
     fn violation(&self) -> Option<String> {
         lock(&self.0).violation.map(|violation| violation.to_string())

@@ -249,7 +249,7 @@ typedef struct {
   uint64_t packets_sent;
   // Bytes sent to the group's address.
   uint64_t bytes_sent;
-  // Of `packets_sent`, those that the operating system refused.
+  // Packets among `packets_sent` that the operating system refused.
   uint64_t packets_refused;
   // Open connections that were invited.
   uint64_t members;

@@ -131,7 +131,7 @@ pub struct fw_multicast_stats {
     pub packets_sent: u64,
     /// Bytes sent to the group's address.
     pub bytes_sent: u64,
-    /// Of `packets_sent`, those that the operating system refused.
+    /// Packets among `packets_sent` that the operating system refused.
     pub packets_refused: u64,
     /// Open connections that were invited.
     pub members: u64,

@@ -28,7 +28,7 @@ fn install_with(into: &Path, folders: &[&str]) -> PathBuf {
     make.arg("-C").arg(folder()).args(["--silent", "install"]).args(folders);
     make.arg(variable("DESTDIR", &root)).arg(variable("O", &into.join("built")));
     make.arg(variable("ARCHIVE", &libraries().join("libfreshwire_c.a")));
-    // Of a `make test` around this one.
+    // These are set by a `make test` around this one.
     make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
     run(&mut make);
     root

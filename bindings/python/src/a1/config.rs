@@ -98,7 +98,7 @@ pub(super) fn protection_name(protection: Protection) -> &'static str {
     match protection {
         Protection::Aead => "aead",
         Protection::DangerousPlain => "dangerous-plain",
-        // Of a newer release.
+        // One of a newer release.
         _ => "other",
     }
 }

@@ -177,7 +177,7 @@ impl Connection {
         Ok(py.detach(|| connection.stats()).map(Into::into))
     }
 
-    /// What holds messages back, changes of the quality of service, and the end. A change is reported once.
+    /// Reasons why messages wait, changes of the quality of service, and the end. A change is reported once.
     fn status(&self, py: Python<'_>) -> PyResult<ConnectionStatus> {
         let connection = self.native()?;
         Ok(ConnectionStatus::new(py.detach(|| connection.status())))

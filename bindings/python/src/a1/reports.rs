@@ -1,4 +1,4 @@
-//! What a node and its connections report.
+//! Reports of a node and its connections.
 
 use freshwire::a1;
 use pyo3::prelude::*;
@@ -35,7 +35,7 @@ impl Closed {
             a1::Closed::Violation(violation) => Self::Violation { reason: violation.to_string() },
             a1::Closed::PeerRestarted => Self::PeerRestarted {},
             a1::Closed::KeysExhausted => Self::KeysExhausted {},
-            // Of a newer release.
+            // One of a newer release.
             other => Self::Other { reason: other.to_string() },
         }
     }
@@ -78,13 +78,13 @@ impl Missing {
             a1::Missing::NeverCommitted { first, count, reason } => {
                 Self::NeverCommitted { first, count, reason: Reason::of(reason) }
             }
-            // Of a newer release: nothing that this one could name.
+            // One of a newer release has no name here.
             _ => return None,
         })
     }
 }
 
-/// What holds messages of a connection back, and changes since the last call.
+/// Reasons why messages of a connection wait, and changes since the last call.
 #[pyclass(frozen, get_all, module = "freshwire.a1")]
 pub(crate) struct ConnectionStatus {
     /// A message waits because the receiver's window is full.

@@ -453,7 +453,7 @@ pub unsafe extern "C" fn fw_sink_stats(sink: fw_sink, stats: *mut fw_stats) -> f
     call(|| {
         let now = sink.find()?.monitor.stats();
         let values = fw_stats {
-            committed: now.begun,
+            committed: now.committed,
             finished: now.finished,
             dropped: now.drops.iter().map(|(_, count)| count).sum(),
             bytes: now.bytes,

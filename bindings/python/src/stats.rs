@@ -49,7 +49,7 @@ impl Stats {
     pub(crate) fn new(stats: &SinkSnapshot) -> Self {
         Self {
             carrier: stats.carrier.name(),
-            committed: stats.begun,
+            committed: stats.committed,
             finished: stats.finished,
             bytes: stats.bytes,
             acked: stats.acked,

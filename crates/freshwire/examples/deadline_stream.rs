@@ -73,7 +73,7 @@ fn send(listener: &TcpListener, samples: u64) -> Result<()> {
     let monitor = sink.monitor();
     let ended = sink.close(CloseMode::Drain, Duration::from_secs(20));
     let stats = monitor.stats();
-    println!("{samples} samples, {} committed, {refused} found the ring full", stats.begun);
+    println!("{samples} samples, {} committed, {refused} found the ring full", stats.committed);
     for (reason, count) in stats.drops {
         println!("dropped, {reason}: {count}");
     }

@@ -41,7 +41,7 @@ impl KernelView {
             (Reason::ConnectionLost, stats.dropped_connection),
         ];
         Some(SinkSnapshot {
-            begun: stats.records_taken.saturating_sub(stats.records_put_back),
+            committed: stats.records_taken.saturating_sub(stats.records_put_back),
             finished: stats.records_sent,
             bytes: stats.bytes,
             acked: info.bytes_acked.saturating_sub(self.base),

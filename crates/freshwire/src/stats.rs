@@ -20,7 +20,7 @@ pub const LAYERS: usize = 8;
 #[repr(C, align(64))]
 pub struct SinkStats {
     // What each record changes lies in two cache lines.
-    begun: AtomicU64,
+    committed: AtomicU64,
     finished: AtomicU64,
     bytes: AtomicU64,
     acked: AtomicU64,
@@ -28,7 +28,7 @@ pub struct SinkStats {
     age_sum_us: AtomicU64,
     age_max_us: AtomicU64,
     reserve: AtomicU64,
-    begun_by_layer: [AtomicU64; LAYERS],
+    committed_by_layer: [AtomicU64; LAYERS],
     drops: [AtomicU64; REASONS],
     dropped_by_layer: [AtomicU64; LAYERS],
     horizons: AtomicU64,
@@ -80,7 +80,7 @@ pub struct SinkSnapshot {
     /// unknown and zero.
     pub carrier: CarrierInUse,
     /// Records of which at least one byte was committed.
-    pub begun: u64,
+    pub committed: u64,
     /// Records whose last byte was handed to the carrier.
     pub finished: u64,
     /// Bytes handed to the carrier, framing included.
@@ -99,7 +99,7 @@ pub struct SinkSnapshot {
     /// Requests for such packets that were refused because their record could be of no use any more.
     pub late_repairs: u64,
     /// Committed records, by layer.
-    pub begun_by_layer: [u64; LAYERS],
+    pub committed_by_layer: [u64; LAYERS],
     /// Records dropped by the policy, by layer.
     pub dropped_by_layer: [u64; LAYERS],
     /// Bytes committed and not on the wire after the last write.
@@ -175,14 +175,14 @@ pub struct PathRate {
 impl SinkStats {
     /// Asks the processor to have at hand what each record changes.
     pub(crate) fn prefetch(&self) {
-        prefetch(&self.begun);
-        prefetch(&self.begun_by_layer);
+        prefetch(&self.committed);
+        prefetch(&self.committed_by_layer);
     }
 
-    pub(crate) fn on_begun(&self, layer: u8, age: Duration) {
+    pub(crate) fn on_committed(&self, layer: u8, age: Duration) {
         let micros = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
-        add(&self.begun, 1);
-        add(&self.begun_by_layer[place_of(layer)], 1);
+        add(&self.committed, 1);
+        add(&self.committed_by_layer[place_of(layer)], 1);
         add(&self.age_sum_us, micros);
         raise(&self.age_max_us, micros);
     }
@@ -300,7 +300,7 @@ impl SinkStats {
     /// Reads everything.
     pub fn snapshot(&self) -> SinkSnapshot {
         let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
-        let begun = load(&self.begun);
+        let committed = load(&self.committed);
         let writes = load(&self.writes);
         let mut drops = Vec::new();
         for (code, count) in (0..).zip(&self.drops) {
@@ -313,7 +313,7 @@ impl SinkStats {
         }
         SinkSnapshot {
             carrier: CarrierInUse::default(),
-            begun,
+            committed,
             finished: load(&self.finished),
             bytes: load(&self.bytes),
             acked: load(&self.acked),
@@ -322,13 +322,13 @@ impl SinkStats {
             replaced: load(&self.replaced),
             repaired: load(&self.repaired),
             late_repairs: load(&self.late_repairs),
-            begun_by_layer: std::array::from_fn(|layer| load(&self.begun_by_layer[layer])),
+            committed_by_layer: std::array::from_fn(|layer| load(&self.committed_by_layer[layer])),
             dropped_by_layer: std::array::from_fn(|layer| load(&self.dropped_by_layer[layer])),
             horizon: load(&self.horizon),
             horizon_max: load(&self.horizon_max),
             horizon_mean: load(&self.horizon_sum) as f64 / load(&self.horizons).max(1) as f64,
             reserve: load(&self.reserve),
-            age_at_commit_mean: Duration::from_micros(load(&self.age_sum_us) / begun.max(1)),
+            age_at_commit_mean: Duration::from_micros(load(&self.age_sum_us) / committed.max(1)),
             age_at_commit_max: Duration::from_micros(load(&self.age_max_us)),
             rate: self.rate(),
             path: self.path_rate(),

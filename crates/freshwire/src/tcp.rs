@@ -2,9 +2,9 @@
 
 mod admit;
 mod batch;
-mod begun;
 mod choose;
 mod command;
+mod committed;
 mod datagrams;
 mod destination;
 mod direct;

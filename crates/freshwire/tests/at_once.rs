@@ -107,7 +107,7 @@ fn a_record_that_goes_at_once_takes_no_place_in_its_ring() -> Result<()> {
     let fates = fixture.sender.fates(id).unwrap();
     assert_eq!(fates.map(|fate| fate.seq).collect::<Vec<_>>(), (0..first).collect::<Vec<_>>());
     let stats = fixture.sinks[0].stats();
-    assert_eq!([stats.begun, stats.finished, stats.begun_by_layer[0]], [first + 1; 3]);
+    assert_eq!([stats.committed, stats.finished, stats.committed_by_layer[0]], [first + 1; 3]);
     assert_eq!(stats.bytes, (first + 1) * 104);
     Ok(())
 }
@@ -175,7 +175,7 @@ fn what_the_socket_does_not_take_is_held_and_follows() -> Result<()> {
     let small = send_until_at_once(&mut fixture, id, 0, 100)?;
     // The peer does not read them.
     let mut large = small;
-    while fixture.sinks[0].stats().begun == fixture.sinks[0].stats().finished {
+    while fixture.sinks[0].stats().committed == fixture.sinks[0].stats().finished {
         large += 1;
         let at_once = send_until_at_once(&mut fixture, id, large, MAX_AT_ONCE as usize)?;
         assert_eq!(at_once, large, "nothing is before it, and the path is known to be free");
@@ -213,7 +213,7 @@ fn nothing_goes_past_a_ring_that_has_to_tell_of_it() -> Result<()> {
             // Pause: the engine's turn comes between two records.
             std::thread::sleep(Duration::from_millis(1));
         }
-        until("all are sent", || fixture.sinks[0].stats().begun == 50);
+        until("all are sent", || fixture.sinks[0].stats().committed == 50);
     }
     let elsewhere = fixture(1, plain)?;
     let foreign = &elsewhere.sinks[0];

@@ -120,7 +120,7 @@ fn a_record_can_be_dropped_until_the_path_takes_it() -> Result<()> {
         fixture.engine.run_once(Some(Duration::from_millis(2)))?;
     }
     assert!(fixture.path.sent().is_empty());
-    assert_eq!(fixture.sink.stats().begun, 0, "nothing is committed to a path that takes nothing");
+    assert_eq!(fixture.sink.stats().committed, 0, "nothing is committed to a path that takes nothing");
     let id = fixture.sink.id();
     assert!(fixture.sender.drop_seq(id, 0)?);
     fixture.path.open(1);

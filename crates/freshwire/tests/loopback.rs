@@ -54,10 +54,10 @@ fn fill(sender: &mut Sender, sink: &Sink) -> Result<u64> {
         match sender.push(sink.id(), &[0; 4096], &meta(seq)) {
             Ok(_) => seq += 1,
             Err(_) => {
-                let begun = sink.stats().begun;
+                let begun = sink.stats().committed;
                 // Pause: time for the engine to write on.
                 std::thread::sleep(Duration::from_millis(50));
-                if sink.stats().begun == begun {
+                if sink.stats().committed == begun {
                     return Ok(seq);
                 }
             }

@@ -274,7 +274,7 @@ fn stalled_viewers(config: HubConfig) -> Result<()> {
     assert!(snapshot.arena_used <= snapshot.arena_bytes);
     assert_eq!(snapshot.viewers.len(), 21);
     // Most of it had no room, or was dropped to make room.
-    let behind = |viewer: &&ViewerSnapshot| viewer.offered.iter().sum::<u64>() > viewer.sink.begun;
+    let behind = |viewer: &&ViewerSnapshot| viewer.offered.iter().sum::<u64>() > viewer.sink.committed;
     assert_eq!(snapshot.viewers.iter().filter(behind).count(), 20, "only those who do not read miss any");
     drop(stalled);
     Ok(())
@@ -410,7 +410,7 @@ fn short_sound_shares_a_record_until_the_next_picture() -> Result<()> {
     let sounds = [source.short_sound(), source.short_sound(), source.short_sound()];
     assert_eq!([player.next()?, player.next()?, player.next()?], sounds.map(|sound| ('A', sound)));
     // Two pictures, and sound twice.
-    let sent = stream.snapshot().viewers.iter().map(|viewer| viewer.sink.begun).sum::<u64>();
+    let sent = stream.snapshot().viewers.iter().map(|viewer| viewer.sink.committed).sum::<u64>();
     assert_eq!((sent, stream.snapshot().units), (4, 7));
     let last = source.short_sound();
     drop(source);

@@ -57,7 +57,7 @@ impl Source for RingSource {
         self.consumer.commit(&taken, now, horizon);
         // It may have been modified or replaced since it was listed.
         let record = taken.record;
-        self.shared.stats.on_begun(record.layer, now.saturating_since(record.generated));
+        self.shared.stats.on_committed(record.layer, now.saturating_since(record.generated));
         self.taken.insert(index, taken);
         Some(Taken { token: index, record })
     }
@@ -116,11 +116,11 @@ impl RecordSource for RingSource {
     }
 
     fn end(&mut self, reason: Reason, now: Timestamp) -> usize {
-        let begun = self.taken.len();
+        let committed = self.taken.len();
         while let Some(taken) = self.taken.first().and_then(|first| self.taken.remove(first)) {
             self.abandon(&taken, reason, now);
         }
-        begun + self.close(reason, now)
+        committed + self.close(reason, now)
     }
 }
 

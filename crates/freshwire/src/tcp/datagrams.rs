@@ -224,7 +224,7 @@ impl DatagramSink {
 
     fn announce(&mut self, record: &Record, now: Timestamp) {
         self.choice.outcome(record, Outcome::Sent);
-        self.shared.stats.on_begun(record.layer, now.saturating_since(record.generated));
+        self.shared.stats.on_committed(record.layer, now.saturating_since(record.generated));
         self.framer.begin(record.seq, record.len);
     }
 

@@ -7,7 +7,7 @@ use freshwire_choice::Reason;
 use freshwire_io::tcp::{IoSlice, MAX_SLICES, TcpSocket};
 use freshwire_ring::{Consumer, RawSlice};
 
-use super::begun::{BegunRecords, Number};
+use super::committed::{CommittedRecords, Number};
 use super::payload::Payload;
 use crate::seal::Seal;
 
@@ -42,7 +42,7 @@ pub(super) struct Written {
 pub(super) struct WriteTarget<'a> {
     pub(super) socket: &'a TcpSocket,
     pub(super) source: &'a Consumer,
-    pub(super) begun: &'a BegunRecords,
+    pub(super) committed: &'a CommittedRecords,
 }
 
 /// An encrypted stretch of the stream.
@@ -178,8 +178,8 @@ impl Output {
     pub(super) fn list<'a>(&self, target: WriteTarget<'_>, room: &'a mut WriteBuffers) -> &'a [IoSlice] {
         let mut raw = std::mem::take(&mut room.raw);
         self.fill_slices(room, |piece, slices| {
-            if let Some(begun) = piece.record.and_then(|record| target.begun.get(record)) {
-                target.source.slices(&begun.taken, piece.offset, piece.len as usize, &mut raw);
+            if let Some(committed) = piece.record.and_then(|record| target.committed.get(record)) {
+                target.source.slices(&committed.taken, piece.offset, piece.len as usize, &mut raw);
                 slices.extend(raw.iter().map(|slice| IoSlice::new(slice.ptr, slice.len)));
             }
         });
@@ -275,10 +275,10 @@ impl Output {
             plain.extend_from_slice(&self.buffers.heads[head_at..head_at + piece.head as usize]);
             head_at += piece.head as usize;
             if piece.len > 0
-                && let Some(begun) = piece.record.and_then(|record| target.begun.get(record))
+                && let Some(committed) = piece.record.and_then(|record| target.committed.get(record))
             {
                 let end = plain.len() + piece.len as usize;
-                target.source.copy(&begun.taken, piece.offset, piece.len as usize, plain);
+                target.source.copy(&committed.taken, piece.offset, piece.len as usize, plain);
                 plain.resize(end, 0);
             }
         }

@@ -1,7 +1,7 @@
 use freshwire_choice::{Reason, Record};
 
 use super::batch::Plan;
-use super::begun::Room;
+use super::committed::Room;
 use super::output::WriteBuffers;
 
 /// Room for listings and system calls. No connection needs it between its turns, so the engine has it once.
@@ -11,6 +11,6 @@ pub(super) struct Scratch {
     pub(super) gone: Vec<(u64, Reason)>,
     pub(super) head: Vec<u8>,
     pub(super) write: WriteBuffers,
-    pub(super) begun: Room,
+    pub(super) committed: Room,
     pub(super) plan: Plan,
 }

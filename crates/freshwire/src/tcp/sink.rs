@@ -17,7 +17,7 @@ use freshwire_media::framing::{Framer, Piece};
 use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, prefetch};
 
-use super::begun::{Begun, BegunRecords, Number};
+use super::committed::{CommittedRecord, CommittedRecords, Number};
 use super::next::{MAX_SLEEP, Next};
 use super::output::{End, Output, WriteTarget, Written};
 use super::scratch::Scratch;
@@ -55,7 +55,7 @@ pub(crate) struct TcpSink {
     framer: Box<dyn Framer>,
     path: Path,
     output: Output,
-    begun: BegunRecords,
+    committed: CommittedRecords,
     /// What is left of the piece that the framing named last.
     rest: Option<Piece>,
     /// Bytes of no record may come now.
@@ -108,7 +108,7 @@ impl TcpSink {
             framer,
             path,
             output,
-            begun: BegunRecords::default(),
+            committed: CommittedRecords::default(),
             rest: None,
             at_boundary: true,
             interjected: VecDeque::new(),
@@ -198,13 +198,13 @@ impl TcpSink {
     /// Uses the engine's buffers from now on, except where something waits in its own.
     fn borrow(&mut self, scratch: &mut Scratch) {
         self.output.borrow(&mut scratch.write);
-        self.begun.borrow(&mut scratch.begun);
+        self.committed.borrow(&mut scratch.committed);
     }
 
     /// Gives the engine its buffers back, except those in which something waits.
     fn give_back(&mut self, scratch: &mut Scratch) {
         self.output.give_back(&mut scratch.write);
-        self.begun.give_back(&mut scratch.begun);
+        self.committed.give_back(&mut scratch.committed);
     }
 
     fn abort(&self, error: SinkError) -> Result<Next, SinkError> {
@@ -305,7 +305,7 @@ impl TcpSink {
 
     /// Writes what is committed. False: the socket has no room.
     fn write(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<bool> {
-        let target = WriteTarget { socket: &self.socket, source: &self.consumer, begun: &self.begun };
+        let target = WriteTarget { socket: &self.socket, source: &self.consumer, committed: &self.committed };
         let written = self.output.write(target, &mut scratch.write)?;
         Ok(self.written(written, now, scratch))
     }
@@ -322,19 +322,19 @@ impl TcpSink {
     }
 
     fn end_record(&mut self, now: Timestamp, number: Number, end: End) {
-        let Some(begun) = self.begun.get(number) else { return };
+        let Some(committed) = self.committed.get(number) else { return };
         match end {
             End::Abandoned(reason) => {
-                give_up(&mut self.consumer, begun, reason, now);
-                let record = begun.record();
+                give_up(&mut self.consumer, committed, reason, now);
+                let record = committed.record();
                 self.dropped(record, reason);
             }
             End::Finished => {
-                self.path.sent(&mut self.consumer, &begun.taken, now);
+                self.path.sent(&mut self.consumer, &committed.taken, now);
                 self.shared.stats.on_finished();
             }
         }
-        self.begun.forget(number);
+        self.committed.forget(number);
     }
 }
 
@@ -393,16 +393,16 @@ impl TcpSink {
 
     /// Resolves every record that is left.
     fn end(&mut self, reason: Reason, now: Timestamp) {
-        for begun in self.begun.drain() {
-            give_up(&mut self.consumer, &begun, reason, now);
+        for committed in self.committed.drain() {
+            give_up(&mut self.consumer, &committed, reason, now);
         }
         self.consumer.close(reason, now);
     }
 }
 
-fn give_up(consumer: &mut Consumer, begun: &Begun, reason: Reason, now: Timestamp) {
+fn give_up(consumer: &mut Consumer, committed: &CommittedRecord, reason: Reason, now: Timestamp) {
     // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
-    let _ = consumer.abandon(&begun.taken, reason, now);
+    let _ = consumer.abandon(&committed.taken, reason, now);
 }
 
 impl Drop for TcpSink {

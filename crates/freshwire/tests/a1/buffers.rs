@@ -94,7 +94,7 @@ fn buffers_arrive_whole_and_go_back_to_their_owner() {
     let monitor = sender.monitor();
     assert_eq!(sender.close(CloseMode::Drain, PATIENCE), Ended::Closed);
     let stats = monitor.stats();
-    assert_eq!((stats.carrier, stats.begun, stats.finished), (CarrierInUse::A1, 50, 50));
+    assert_eq!((stats.carrier, stats.committed, stats.finished), (CarrierInUse::A1, 50, 50));
     assert!(matches!(pair.receiving.recv(PATIENCE), Err(Closed::Peer { code: 0, .. })));
 }
 

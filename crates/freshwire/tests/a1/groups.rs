@@ -276,7 +276,7 @@ fn a_record_is_acknowledged_when_it_can_be_repaired_no_more() {
         assert!(kept >= keep, "{kept:?}");
     }
     let stats = monitor.stats();
-    assert_eq!((stats.carrier, stats.begun, stats.finished, stats.acked), (CarrierInUse::A1, 3, 3, 9000));
+    assert_eq!((stats.carrier, stats.committed, stats.finished, stats.acked), (CarrierInUse::A1, 3, 3, 9000));
     assert_eq!(stats.bytes, stage.group.stats().unwrap().bytes_sent);
     // The group and its members outlive the sink.
     stage.sender.reuse(id);

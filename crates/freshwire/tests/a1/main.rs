@@ -101,7 +101,7 @@ fn records_arrive_whole_and_their_fates_say_so() {
         assert!(fate.committed_at <= fate.acked_at);
     }
     let stats = monitor.stats();
-    assert_eq!((stats.carrier, stats.begun, stats.finished), (CarrierInUse::A1, 50, 50));
+    assert_eq!((stats.carrier, stats.committed, stats.finished), (CarrierInUse::A1, 50, 50));
     assert!(stats.bytes > stats.acked && stats.acked > 0);
     assert!(matches!(pair.receiving.recv(PATIENCE), Err(Closed::Peer { code: 0, .. })));
 }
@@ -295,7 +295,7 @@ fn a_slow_sink_does_not_hold_the_other_one() {
         assert_eq!(sender.push_to_all(rings, &[7; 1000], &meta(seq)).unwrap(), 2);
         assert_eq!(message(&fast).seq, seq);
     }
-    assert_eq!(sinks[1].stats().begun, u64::from(NARROW.outstanding));
+    assert_eq!(sinks[1].stats().committed, u64::from(NARROW.outstanding));
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn round_trip(mut rig: Rig) -> Result<()> {
         check(committed <= finished && finished <= acked, || format!("{fate:?}"))?;
     }
     let stats = rig.sink.stats();
-    same(&(stats.begun, stats.finished, stats.invalid), &(1000, 1000, 0))?;
+    same(&(stats.committed, stats.finished, stats.invalid), &(1000, 1000, 0))?;
     check(stats.writes < 1000, || format!("a system call for each record: {}", stats.writes))
 }
 
@@ -150,7 +150,7 @@ fn framed() -> Result<()> {
     rig.await_fates(0..200)?;
     check(rig.fates.values().all(|fate| fate.outcome == Outcome::Acked), || format!("{:?}", rig.fates))?;
     let stats = rig.sink.stats();
-    same(&(stats.begun, stats.finished, stats.bytes), &(200, 200, 200 * 1404))
+    same(&(stats.committed, stats.finished, stats.bytes), &(200, 200, 200 * 1404))
 }
 
 fn reordered() -> Result<()> {

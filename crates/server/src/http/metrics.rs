@@ -163,7 +163,7 @@ const TOPIC_METRICS: [Metric<TopicSnapshot>; 7] = [
 
 const WATCHER_METRICS: [Metric<WatcherSnapshot>; 8] = [
     ("watcher_sent", "Values committed", None, |watcher| {
-        Some(Value::Counter(watcher.sink.begun_by_layer.iter().sum()))
+        Some(Value::Counter(watcher.sink.committed_by_layer.iter().sum()))
     }),
     ("watcher_dropped", "Values dropped for newer ones, or as too old", None, |watcher| {
         Some(Value::Counter(watcher.dropped))
@@ -334,7 +334,7 @@ impl Reading {
         let metrics: [(&str, &str, Counts); 3] = [
             ("viewer_layer_offered", "Video units offered", |viewer| &viewer.offered),
             ("viewer_layer_sent", "Units committed; sound is in layer 0", |viewer| {
-                &viewer.sink.begun_by_layer
+                &viewer.sink.committed_by_layer
             }),
             ("viewer_layer_dropped", "Units dropped", |viewer| &viewer.sink.dropped_by_layer),
         ];

@@ -72,7 +72,7 @@ struct WatchReport {
 pub(super) fn watch_report(watcher: &WatcherSnapshot) -> String {
     let report = WatchReport {
         r#type: "stats",
-        sent: watcher.sink.begun_by_layer.iter().sum(),
+        sent: watcher.sink.committed_by_layer.iter().sum(),
         dropped: watcher.dropped,
         waiting_keys: watcher.waiting_keys,
         held_by: watcher.held_by.map(HeldBy::name),
@@ -114,7 +114,7 @@ pub(super) fn report(viewer: &ViewerSnapshot, stream: &Stream) -> String {
         clock: stream.wall_clock().map(Clock::from),
         kinds: stream.tracks().borrow().as_deref().map(kinds),
         offered: &viewer.offered[..layers],
-        sent: &viewer.sink.begun_by_layer[..layers],
+        sent: &viewer.sink.committed_by_layer[..layers],
         missed: viewer.missed,
         rendition: viewer.rendition.as_deref(),
         wanted: viewer.wanted.as_deref(),

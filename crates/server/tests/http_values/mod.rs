@@ -242,7 +242,7 @@ fn watchers_that_do_not_read_take_no_room_from_others() {
     topic.set(&key(KEYS - 1), &Content::Bytes(vec![0xff; 11])).unwrap();
     topic.delete(&key(KEYS - 2)).unwrap();
     wait_for("the first value to be on its way to each", Duration::from_secs(20), || {
-        topic.snapshot().watchers.iter().all(|watcher| watcher.sink.begun > 0)
+        topic.snapshot().watchers.iter().all(|watcher| watcher.sink.committed > 0)
     });
     topic.delete(&key(0)).unwrap();
     let mut other = Socket::open(&server, "/state/values?key=other");

@@ -15,7 +15,7 @@ use crate::sink::SinkShared;
 pub(super) struct BufferSource {
     shared: Arc<Shared>,
     stats: Arc<SinkShared>,
-    taken: Sequence<Begun>,
+    taken: Sequence<CommittedBuffer>,
     dropped: Vec<Record>,
     /// What the application is to be told at the next look or rest, which take the lock anyway.
     fates: Vec<(Record, Fate)>,
@@ -26,7 +26,7 @@ pub(super) struct BufferSource {
 }
 
 /// A record that was taken.
-struct Begun {
+struct CommittedBuffer {
     record: Record,
     payload: Bytes,
     at: Timestamp,
@@ -55,9 +55,9 @@ impl BufferSource {
         state
     }
 
-    fn abandon(&mut self, begun: &Begun, reason: Reason, now: Timestamp) {
-        self.stats.stats.on_dropped(begun.record.layer, reason);
-        self.fates.push((begun.record, begun.fate(Outcome::Dropped(reason), now)));
+    fn abandon(&mut self, committed: &CommittedBuffer, reason: Reason, now: Timestamp) {
+        self.stats.stats.on_dropped(committed.record.layer, reason);
+        self.fates.push((committed.record, committed.fate(Outcome::Dropped(reason), now)));
     }
 
     /// A record is dropped that was never begun.
@@ -69,7 +69,7 @@ impl BufferSource {
     }
 }
 
-impl Begun {
+impl CommittedBuffer {
     fn fate(&self, outcome: Outcome, now: Timestamp) -> Fate {
         Fate {
             committed_at: Some(self.at),
@@ -96,8 +96,8 @@ impl Source for BufferSource {
 
     fn take(&mut self, now: Timestamp, index: u64, horizon: u32, most: u32) -> Option<Taken> {
         let Buffer { record, payload, .. } = self.shared.lock().take(index, most)?;
-        self.stats.stats.on_begun(record.layer, now.saturating_since(record.generated));
-        self.taken.insert(index, Begun { record, payload, at: now, horizon });
+        self.stats.stats.on_committed(record.layer, now.saturating_since(record.generated));
+        self.taken.insert(index, CommittedBuffer { record, payload, at: now, horizon });
         Some(Taken { token: index, record })
     }
 
@@ -110,20 +110,20 @@ impl Source for BufferSource {
     }
 
     fn read(&self, token: u64, offset: u32, bytes: usize, out: &mut Vec<u8>) {
-        let payload = self.taken.get(token).and_then(|begun| begun.payload.get(offset as usize..));
+        let payload = self.taken.get(token).and_then(|committed| committed.payload.get(offset as usize..));
         out.extend_from_slice(payload.and_then(|payload| payload.get(..bytes)).unwrap_or_default());
     }
 
     fn settle(&mut self, now: Timestamp, token: u64, outcome: Outcome) {
-        let Some(begun) = self.taken.remove(token) else { return };
+        let Some(committed) = self.taken.remove(token) else { return };
         match outcome.reason() {
             None => {
-                self.acked += u64::from(begun.record.len);
+                self.acked += u64::from(committed.record.len);
                 self.stats.stats.on_finished();
                 self.stats.stats.on_acked(self.acked);
-                self.fates.push((begun.record, begun.fate(outcome, now)));
+                self.fates.push((committed.record, committed.fate(outcome, now)));
             }
-            Some(reason) => self.abandon(&begun, reason, now),
+            Some(reason) => self.abandon(&committed, reason, now),
         }
     }
 }
@@ -158,10 +158,10 @@ impl RecordSource for BufferSource {
     }
 
     fn end(&mut self, reason: Reason, now: Timestamp) -> usize {
-        let begun = self.taken.len();
-        while let Some(begun) = self.taken.first().and_then(|first| self.taken.remove(first)) {
-            self.abandon(&begun, reason, now);
+        let committed = self.taken.len();
+        while let Some(committed) = self.taken.first().and_then(|first| self.taken.remove(first)) {
+            self.abandon(&committed, reason, now);
         }
-        begun + self.close(reason, now)
+        committed + self.close(reason, now)
     }
 }

@@ -57,7 +57,7 @@ struct Offered {
     slots: u32,
     bytes: u64,
     stage: Stage,
-    begun: bool,
+    committed: bool,
     /// `None` for bytes of no record, and for a record that was taken back.
     record: Option<(Taken, Record)>,
 }
@@ -171,12 +171,12 @@ impl Feed {
         }
         self.acked += if first_ack { offered.bytes } else { 0 };
         let Some((taken, record)) = &offered.record else { return };
-        if !offered.begun && (standing.committed_at.is_some() || handed_over) {
-            offered.begun = true;
-            let begun_at = standing.committed_at.unwrap_or(ended_at);
-            consumer.commit(taken, begun_at, standing.horizon);
+        if !offered.committed && (standing.committed_at.is_some() || handed_over) {
+            offered.committed = true;
+            let committed_at = standing.committed_at.unwrap_or(ended_at);
+            consumer.commit(taken, committed_at, standing.horizon);
             choice.outcome(record, Outcome::Sent);
-            stats.on_begun(record.layer, begun_at.saturating_since(record.generated));
+            stats.on_committed(record.layer, committed_at.saturating_since(record.generated));
         }
         // Ends fail only if the other side overwrote the state of a taken slot; the ring has counted that.
         if first_end {
@@ -344,7 +344,14 @@ impl Feed {
 
     fn note(&mut self, index: u64, record: Option<(Taken, Record)>) {
         let (slots, bytes) = (self.framed_slots(), self.framed.len() as u64);
-        self.offered.push_back(Offered { index, slots, bytes, stage: Stage::Waiting, begun: false, record });
+        self.offered.push_back(Offered {
+            index,
+            slots,
+            bytes,
+            stage: Stage::Waiting,
+            committed: false,
+            record,
+        });
     }
 
     fn framed_slots(&self) -> u32 {

@@ -31,9 +31,9 @@ impl TcpSink {
         self.announce(record, now);
         let wire = match self.write_alone(record, payload, scratch)? {
             Ok(wire) => wire,
-            Err(begun) => {
+            Err(committed) => {
                 self.output.borrow(&mut scratch.write);
-                let wire = self.write_pieces(begun, record, payload, scratch);
+                let wire = self.write_pieces(committed, record, payload, scratch);
                 self.output.give_back(&mut scratch.write);
                 wire?
             }
@@ -85,7 +85,7 @@ impl TcpSink {
         if sent < write.bytes {
             let output = &mut self.output;
             output.borrow(&mut scratch.write);
-            let number = Some(self.begun.next_number());
+            let number = Some(self.committed.next_number());
             for piece in plan.pieces.get(write.pieces.clone()).unwrap_or_default() {
                 let head = plan.heads.get(piece.head.clone()).unwrap_or_default();
                 output.heads().extend_from_slice(head);
@@ -127,7 +127,7 @@ impl TcpSink {
     pub(in crate::tcp) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
         let Ok(taken) = self.consumer.take(index) else { return false };
         self.consumer.commit(&taken, now, 0);
-        self.begun.hold(taken);
+        self.committed.hold(taken);
         true
     }
 
@@ -136,7 +136,7 @@ impl TcpSink {
         self.ending.closing == Closing::No
             && self.output.is_empty()
             && !self.output.is_sealed()
-            && self.begun.is_empty()
+            && self.committed.is_empty()
             && self.interjected.is_empty()
             && !self.path.tells_acks()
             && !self.framer.can_abandon()
@@ -159,32 +159,32 @@ impl TcpSink {
         record: &Record,
         payload: &mut Payload,
         scratch: &mut Scratch,
-    ) -> io::Result<Result<u64, BegunPiece>> {
+    ) -> io::Result<Result<u64, FirstPiece>> {
         let head = &mut scratch.head;
         head.clear();
         let piece = self.framer.next(usize::MAX, head);
         let Some(Piece { payload: body, last: true, .. }) = &piece else {
-            return Ok(Err(BegunPiece { piece, sent: None }));
+            return Ok(Err(FirstPiece { piece, sent: None }));
         };
         let (start, len) = within(body, record.len);
         let written = payload.headed(head, start, len, |bytes| self.socket.write(bytes));
         let sent = written.transpose()?.map(|sent| sent.unwrap_or(0) as u64);
         let whole = head.len() as u64 + u64::from(len);
-        Ok(sent.filter(|&sent| sent == whole).ok_or(BegunPiece { piece, sent }))
+        Ok(sent.filter(|&sent| sent == whole).ok_or(FirstPiece { piece, sent }))
     }
 
     /// Commits the record, whose first piece is `begun`, and writes what is not written of it; how many bytes went to the wire.
     fn write_pieces(
         &mut self,
-        begun: BegunPiece,
+        committed: FirstPiece,
         record: &Record,
         payload: &mut Payload,
         scratch: &mut Scratch,
     ) -> io::Result<u64> {
-        let number = Some(self.begun.next_number());
+        let number = Some(self.committed.next_number());
         let output = &mut self.output;
         output.heads().extend_from_slice(&scratch.head);
-        let (mut head, mut piece) = (scratch.head.len(), begun.piece);
+        let (mut head, mut piece) = (scratch.head.len(), committed.piece);
         while let Some(Piece { payload: body, last, .. }) = piece {
             let (start, len) = within(&body, record.len);
             output.push(number, head, start, len);
@@ -196,16 +196,16 @@ impl TcpSink {
             head = output.heads().len() - before;
         }
         output.end(number, End::Finished);
-        match begun.sent {
+        match committed.sent {
             Some(sent) => output.advance_unreported(sent, &mut scratch.write),
             None => return output.write_payload(&self.socket, payload, &mut scratch.write),
         }
-        Ok(begun.sent.unwrap_or(0))
+        Ok(committed.sent.unwrap_or(0))
     }
 }
 
 /// The first piece of a record, whose framing bytes are in `scratch.head`.
-struct BegunPiece {
+struct FirstPiece {
     /// `None`: the framing has nothing to say of the record.
     piece: Option<Piece>,
     /// How much of it the socket has taken, if that was tried.

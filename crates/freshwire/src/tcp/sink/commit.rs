@@ -6,7 +6,7 @@ use freshwire_record::Timestamp;
 use freshwire_ring::Taken;
 
 use super::TcpSink;
-use crate::tcp::begun::Begun;
+use crate::tcp::committed::CommittedRecord;
 use crate::tcp::listing::{PAST_WAIT, PICKS_PER_TURN, list, tell_dropped};
 use crate::tcp::output::End;
 use crate::tcp::scratch::Scratch;
@@ -27,9 +27,9 @@ impl TcpSink {
         let (mss, unsent) = (self.path.mss(), self.path.unsent());
         let goal = (unsent + budget.min(MAX_WRITE)).next_multiple_of(mss);
         self.drained = false;
-        let most_begun = self.consumer.region().config().in_progress_slots() as usize;
+        let most_committed = self.consumer.region().config().in_progress_slots() as usize;
         // What is picked now is wanted before all that is queued, so only what an earlier write began can be overtaken.
-        let mut may_overtake = self.begun.opened().is_some();
+        let mut may_overtake = self.committed.opened().is_some();
         while self.output.has_room() {
             if self.at_boundary {
                 while let Some(bytes) = self.interjected.pop_front() {
@@ -47,8 +47,8 @@ impl TcpSink {
             if room == 0 {
                 return;
             }
-            if self.begun.opened().is_none() {
-                if self.drained || self.begun.len() >= most_begun || !self.may_begin(now) {
+            if self.committed.opened().is_none() {
+                if self.drained || self.committed.len() >= most_committed || !self.may_begin(now) {
                     return;
                 }
                 if !self.pick(now, scratch) {
@@ -93,10 +93,10 @@ impl TcpSink {
 
     /// Why the open record should be given up, if it should.
     fn reason_to_abandon(&mut self, now: Timestamp) -> Option<Reason> {
-        let begun = self.begun.opened().filter(|begun| begun.named > 0)?;
-        let remaining = begun.taken.record.len - begun.named;
+        let committed = self.committed.opened().filter(|committed| committed.named > 0)?;
+        let remaining = committed.taken.record.len - committed.named;
         let view = self.path.view(now, self.output.planned());
-        match self.choice.progress(now, &begun.record(), remaining, &view) {
+        match self.choice.progress(now, &committed.record(), remaining, &view) {
             Progress::Abandon(reason) => Some(reason),
             Progress::Continue => None,
         }
@@ -106,13 +106,14 @@ impl TcpSink {
         let before = self.output.heads().len();
         self.framer.abandon(self.output.heads());
         let head = self.output.heads().len() - before;
-        self.output.push(self.begun.number(), head, 0, 0);
+        self.output.push(self.committed.number(), head, 0, 0);
         self.end_open_record(End::Abandoned(reason));
     }
 
     /// How large a chunk may be; `None` if there is no room that is worth its header.
     fn chunk_room(&self, room: u64) -> Option<u64> {
-        let remaining = self.begun.opened().map_or(0, |begun| begun.taken.record.len - begun.named);
+        let remaining =
+            self.committed.opened().map_or(0, |committed| committed.taken.record.len - committed.named);
         // One chunk to a segment: the finest grain that costs no packet.
         let room = room.min(self.path.mss());
         let is_worth_it =
@@ -128,25 +129,25 @@ impl TcpSink {
             return None;
         };
         let head = self.output.heads().len() - before;
-        self.output.push(self.begun.number(), head, piece.payload.start, 0);
+        self.output.push(self.committed.number(), head, piece.payload.start, 0);
         Some(piece)
     }
 
     /// All pieces of the open record are committed.
     fn end_open_record(&mut self, end: End) {
-        self.output.end(self.begun.number(), end);
-        self.begun.close();
+        self.output.end(self.committed.number(), end);
+        self.committed.close();
         self.at_boundary = true;
     }
 
     /// Commits the payload of a piece, or its first `room` bytes.
     fn commit(&mut self, mut piece: Piece, room: u64) {
-        let number = self.begun.number();
-        let Some(begun) = self.begun.opened_mut() else { return };
-        let end = piece.payload.end.min(begun.taken.record.len);
+        let number = self.committed.number();
+        let Some(committed) = self.committed.opened_mut() else { return };
+        let end = piece.payload.end.min(committed.taken.record.len);
         let start = piece.payload.start.min(end);
         let len = u64::from(end - start).min(room) as u32;
-        begun.named = begun.named.max(start + len);
+        committed.named = committed.named.max(start + len);
         self.output.push(number, 0, start, len);
         if start + len < end {
             piece.payload = start + len..end;
@@ -205,7 +206,7 @@ impl TcpSink {
     /// Begins a record that the policy wants before the rest of the one that is open, where the framing can do that; false if there
     /// is none.
     fn overtake(&mut self, now: Timestamp, scratch: &mut Scratch) -> bool {
-        let Some(open) = self.begun.opened().map(Begun::record) else { return false };
+        let Some(open) = self.committed.opened().map(CommittedRecord::record) else { return false };
         list(&mut self.consumer, self.choice.as_mut(), &self.shared.stats, scratch);
         let may = |record: &&Record| {
             self.choice.overtakes(now, record, &open) && self.framer.can_overtake(record.seq)
@@ -256,13 +257,13 @@ impl TcpSink {
             self.consumer.note_unread(&taken, unread);
         }
         self.announce(&record, now);
-        self.begun.open(taken);
+        self.committed.open(taken);
     }
 
     /// Tells policy, statistics and framing of a record that is begun.
     pub(super) fn announce(&mut self, record: &Record, now: Timestamp) {
         self.choice.outcome(record, Outcome::Sent);
-        self.shared.stats.on_begun(record.layer, now.saturating_since(record.generated));
+        self.shared.stats.on_committed(record.layer, now.saturating_since(record.generated));
         self.framer.begin(record.seq, record.len);
     }
 

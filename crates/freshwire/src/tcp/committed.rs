@@ -6,13 +6,13 @@ use freshwire_choice::Record;
 use freshwire_ring::Taken;
 
 /// A record that was begun and is not wholly written.
-pub(super) struct Begun {
+pub(super) struct CommittedRecord {
     pub(super) taken: Taken,
     /// Where the payload ends that the framing has named so far.
     pub(super) named: u32,
 }
 
-impl Begun {
+impl CommittedRecord {
     /// The record as policies see it.
     pub(super) fn record(&self) -> Record {
         self.taken.record
@@ -23,12 +23,12 @@ impl Begun {
 pub(super) type Number = u32;
 
 /// Room for records that are begun.
-pub(super) type Room = VecDeque<Option<Begun>>;
+pub(super) type Room = VecDeque<Option<CommittedRecord>>;
 
 /// Begun records by number. One is open, the one whose pieces come next; another one may wait that it overtook. The others have all
 /// their pieces.
 #[derive(Default)]
-pub(super) struct BegunRecords {
+pub(super) struct CommittedRecords {
     /// Those that ended before an older one are gone.
     room: Room,
     /// Number of the first in `room`.
@@ -37,7 +37,7 @@ pub(super) struct BegunRecords {
     overtaken: Option<Number>,
 }
 
-impl BegunRecords {
+impl CommittedRecords {
     /// Uses the engine's room from now on, unless something is in its own.
     pub(super) fn borrow(&mut self, room: &mut Room) {
         if self.room.is_empty() {
@@ -70,13 +70,13 @@ impl BegunRecords {
     /// Adds a record that has all its pieces.
     pub(super) fn hold(&mut self, taken: Taken) {
         let named = taken.record.len;
-        self.room.push_back(Some(Begun { taken, named }));
+        self.room.push_back(Some(CommittedRecord { taken, named }));
     }
 
     /// Opens a record; the one that is open waits for its end.
     pub(super) fn open(&mut self, taken: Taken) {
         self.overtaken = self.open.replace(self.next_number());
-        self.room.push_back(Some(Begun { taken, named: 0 }));
+        self.room.push_back(Some(CommittedRecord { taken, named: 0 }));
     }
 
     /// The open record has all its pieces; the one that it overtook is open again.
@@ -84,11 +84,11 @@ impl BegunRecords {
         self.open = self.overtaken.take();
     }
 
-    pub(super) fn opened(&self) -> Option<&Begun> {
+    pub(super) fn opened(&self) -> Option<&CommittedRecord> {
         self.get(self.open?)
     }
 
-    pub(super) fn opened_mut(&mut self) -> Option<&mut Begun> {
+    pub(super) fn opened_mut(&mut self) -> Option<&mut CommittedRecord> {
         let at = self.place(self.open?);
         self.room.get_mut(at)?.as_mut()
     }
@@ -98,15 +98,15 @@ impl BegunRecords {
         self.open
     }
 
-    pub(super) fn get(&self, number: Number) -> Option<&Begun> {
+    pub(super) fn get(&self, number: Number) -> Option<&CommittedRecord> {
         self.room.get(self.place(number))?.as_ref()
     }
 
     /// Forgets a record that is wholly written or given up.
     pub(super) fn forget(&mut self, number: Number) {
         let at = self.place(number);
-        if let Some(begun) = self.room.get_mut(at) {
-            *begun = None;
+        if let Some(committed) = self.room.get_mut(at) {
+            *committed = None;
         }
         while let Some(None) = self.room.front() {
             self.room.pop_front();
@@ -115,7 +115,7 @@ impl BegunRecords {
     }
 
     /// Takes out all, oldest first.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Begun> + '_ {
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = CommittedRecord> + '_ {
         (self.open, self.overtaken) = (None, None);
         self.first = self.first.wrapping_add(self.room.len() as u32);
         self.room.drain(..).flatten()

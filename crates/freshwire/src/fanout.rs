@@ -9,7 +9,7 @@
 pub use freshwire_ring::PushError as RingPushError;
 pub use freshwire_ring::{Producer, Stored, prefetch};
 
-pub use crate::tcp::Target;
+pub use crate::engine::offer::Target;
 
 /// Largest payload of [`Sender::send_at_once`](crate::Sender::send_at_once), in bytes.
 pub const MAX_AT_ONCE: u32 = 64 << 10;

@@ -26,21 +26,18 @@
 #![warn(clippy::missing_errors_doc)]
 
 pub mod a1;
-mod carrier;
-mod config;
-mod datagrams;
-mod ended;
-mod error;
+mod datagram;
+#[cfg_attr(
+    not(feature = "fanout"),
+    allow(dead_code, unreachable_pub, reason = "only a fan-out sends past the rings")
+)]
+mod engine;
 #[cfg(feature = "fanout")]
 pub mod fanout;
-mod kernel_view;
-mod receiver;
-mod reserve;
-mod seal;
+mod kernel;
+mod receive;
 mod sender;
-mod signal;
 mod sink;
-mod sink_id;
 mod stats;
 #[cfg_attr(
     not(feature = "fanout"),
@@ -49,7 +46,6 @@ mod stats;
 mod tcp;
 #[cfg(feature = "tokio")]
 pub mod tokio;
-mod watch;
 pub mod websocket;
 
 pub use freshwire_choice as choice;
@@ -64,20 +60,20 @@ pub use freshwire_ring::{
     Region, Replaced, Stage, Standing, TooLate,
 };
 
-pub use carrier::{Carrier, CarrierError, CarrierInUse};
-pub use config::{DEFAULT_LINGER, DEFAULT_MAX_UNREAD, DEFAULT_QUEUE_TARGET, SinkConfig};
-pub use datagrams::{DatagramPath, Flushed, KnownPath};
-pub use ended::{CloseMode, Ended, SinkError};
-pub use error::{ModifyError, PushError, SenderError};
-pub use receiver::{Message, ReceiveError, Receiver};
-pub use reserve::{MAX_RESERVE, Reserve};
-pub use seal::Seal;
+pub use datagram::path::{DatagramPath, Flushed, KnownPath};
+pub use engine::{DEFAULT_FILL_FIRST, Engine, EngineGroup, EnginePool, EngineThread, Handle};
+pub use receive::{Message, ReceiveError, Receiver};
 pub use sender::Sender;
-pub use sink::{Monitor, Sink};
-pub use sink_id::{SinkId, StaleSink};
+pub use sender::error::{ModifyError, PushError, SenderError};
+pub use sink::carrier::{Carrier, CarrierError, CarrierInUse};
+pub use sink::config::{DEFAULT_LINGER, DEFAULT_MAX_UNREAD, DEFAULT_QUEUE_TARGET, SinkConfig};
+pub use sink::ended::{CloseMode, Ended, SinkError};
+pub use sink::handle::{Monitor, Sink};
+pub use sink::id::{SinkId, StaleSink};
+pub use sink::reserve::{MAX_RESERVE, Reserve};
+pub use sink::seal::Seal;
+pub use sink::watch::{EndEvent, SinkEvents, SinkWatch};
 pub use stats::{LAYERS, PathRate, SinkSnapshot, SinkStats, UnreadBy};
-pub use tcp::{DEFAULT_FILL_FIRST, Engine, EngineGroup, EnginePool, EngineThread, Handle};
-pub use watch::{EndEvent, SinkEvents, SinkWatch};
 
 /// The examples of the documents, compiled with the tests.
 #[cfg(doctest)]

@@ -1,3 +1,4 @@
+pub(crate) mod error;
 #[cfg(feature = "fanout")]
 mod fanout;
 
@@ -9,14 +10,16 @@ use freshwire_ring::{
     Region, Replaced, Stored,
 };
 
-use crate::config::SinkConfig;
-use crate::datagrams::DatagramPath;
-use crate::error::{ModifyError, PushError, SenderError};
-use crate::sink::{Call, Sink, SinkShared};
-use crate::sink_id::{SinkId, StaleSink};
+use crate::datagram::path::DatagramPath;
 #[cfg(feature = "fanout")]
-use crate::tcp::OfferRoom;
-use crate::tcp::{Added, Direct, EngineGroup, GroupShare, Handle};
+use crate::engine::offer::OfferRoom;
+use crate::engine::{Added, EngineGroup, GroupShare, Handle};
+use crate::kernel::direct::Direct;
+use crate::sender::error::{ModifyError, PushError, SenderError};
+use crate::sink::config::SinkConfig;
+use crate::sink::handle::{Call, Sink};
+use crate::sink::id::{SinkId, StaleSink};
+use crate::sink::shared::SinkShared;
 
 /// The application's handle: queues records and, until they are committed, drops, modifies or replaces them.
 /// One arena holds the payloads of all sinks.

@@ -5,7 +5,7 @@
 use ::tokio::io::{AsyncRead, AsyncReadExt as _};
 use freshwire_media::framing::chunked::DEFAULT_MAX_RECORD_BYTES;
 
-use crate::receiver::{Decoder, Message, ReceiveError};
+use crate::receive::{Decoder, Message, ReceiveError};
 
 /// Reads the records of a stream with chunked framing, as [`freshwire::Receiver`](crate::Receiver) does.
 #[derive(Debug)]

@@ -50,9 +50,9 @@ pub use keepalive::{Keepalive, KeepaliveStep};
 
 use std::time::Duration;
 
-use crate::ended::Ended;
-use crate::sink::{Monitor, Sink};
-use crate::sink_id::SinkId;
+use crate::sink::ended::Ended;
+use crate::sink::handle::{Monitor, Sink};
+use crate::sink::id::SinkId;
 use crate::stats::SinkSnapshot;
 use crate::{Timestamp, now};
 

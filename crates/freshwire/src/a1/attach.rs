@@ -3,9 +3,9 @@
 use super::config::SinkConfig;
 use super::connection::Connection;
 use super::group::Group;
-use crate::error::SenderError;
 use crate::sender::Sender;
-use crate::sink::Sink;
+use crate::sender::error::SenderError;
+use crate::sink::handle::Sink;
 
 /// Sinks over A1.
 impl Sender {

@@ -16,9 +16,9 @@ use self::state::{Shared, State};
 use super::config::SinkConfig;
 use super::connection::{Caller, Connection};
 use super::group::Group;
-use crate::ended::{CloseMode, Ended};
-use crate::error::SenderError;
-use crate::sink::{Call, Monitor, Sink};
+use crate::sender::error::SenderError;
+use crate::sink::ended::{CloseMode, Ended};
+use crate::sink::handle::{Call, Monitor, Sink};
 
 /// Sink of a connection or a group for the application's own buffers, from [`Connection::add_buffer_sink`] or
 /// [`Group::add_buffer_sink`]. A payload is copied only into the packets, where it is encrypted. It is returned to

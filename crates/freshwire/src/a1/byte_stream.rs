@@ -14,9 +14,9 @@ use super::config::SinkConfig;
 use super::connection::Connection;
 use super::events::Events;
 use crate::choice;
-use crate::error::SenderError;
 use crate::sender::Sender;
-use crate::sink::Sink;
+use crate::sender::error::SenderError;
+use crate::sink::handle::Sink;
 
 /// Largest message of a [`ByteStream`], in bytes.
 pub const MAX_STREAM_BLOCK: u32 = 64 << 10;

@@ -24,10 +24,11 @@ use super::shared::Shared;
 use super::sink::{AttachedSink, CloseAction, InNode, Keeper};
 use super::source::RingSource;
 use super::status::{ConnectionStatus, QosNews};
-use crate::carrier::CarrierInUse;
-use crate::error::SenderError;
-use crate::signal::Signal;
-use crate::sink::{Call, Sink, SinkShared};
+use crate::sender::error::SenderError;
+use crate::sink::carrier::CarrierInUse;
+use crate::sink::handle::{Call, Sink};
+use crate::sink::shared::SinkShared;
+use crate::sink::signal::Signal;
 
 /// A connection to another node: receives messages, and sends from a ring after
 /// [`Sender::add_a1_sink`](crate::Sender::add_a1_sink). Clones refer to the same connection. Dropping the

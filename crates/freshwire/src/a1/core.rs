@@ -28,8 +28,8 @@ use super::multicast::Groups;
 use super::outbound::Outbound;
 use super::peer::{Peer, State};
 use super::sink::{AttachedSink, CloseAction};
-use crate::ended::{Ended, SinkError};
-use crate::signal::Signal;
+use crate::sink::ended::{Ended, SinkError};
+use crate::sink::signal::Signal;
 
 /// How many system calls fetch datagrams before something is sent again.
 const FETCHES_PER_TURN: usize = 8;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use freshwire_io::poll::Event;
 
-use crate::signal::Signal;
+use crate::sink::signal::Signal;
 
 /// Changes as a file, from [`Connection::events`](super::Connection::events), [`Node::events`](super::Node::events),
 /// [`Connecting::events`](super::Connecting::events), [`ByteReader::events`](super::ByteReader::events) or

@@ -13,9 +13,10 @@ use super::record_source::RecordSource;
 use super::shared::Shared;
 use super::sink::{AttachedSink, CloseAction, InNode, Keeper};
 use super::source::RingSource;
-use crate::carrier::CarrierInUse;
-use crate::error::SenderError;
-use crate::sink::{Sink, SinkShared};
+use crate::sender::error::SenderError;
+use crate::sink::carrier::CarrierInUse;
+use crate::sink::handle::Sink;
+use crate::sink::shared::SinkShared;
 
 /// One stream to many over IP multicast: a record's packets are sent once for all members, and a member requests missing packets over its
 /// connection. A slow or lost member does not affect the others.

@@ -14,8 +14,8 @@ use freshwire_record::Timestamp;
 use super::group_config::{GroupConfig, GroupStats};
 use super::joined::interface_of;
 use super::sink::{AttachedSink, CloseAction};
-use crate::ended::{Ended, SinkError};
-use crate::error::SenderError;
+use crate::sender::error::SenderError;
+use crate::sink::ended::{Ended, SinkError};
 
 /// How many packets of one group leave before it is somebody else's turn.
 const PACKETS_PER_TURN: usize = 64;

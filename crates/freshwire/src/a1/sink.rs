@@ -7,8 +7,9 @@ use freshwire_choice::{LinkView, Reason};
 use freshwire_record::Timestamp;
 
 use super::record_source::RecordSource;
-use crate::ended::{CloseMode, Ended, SinkError};
-use crate::sink::{Server, SinkShared};
+use crate::sink::ended::{CloseMode, Ended, SinkError};
+use crate::sink::handle::Server;
+use crate::sink::shared::SinkShared;
 use crate::stats::PathRate;
 
 /// What a connection or group is fed from, and how far that is with its end.
@@ -130,7 +131,7 @@ mod tests {
 
     use super::*;
     use crate::a1::source::RingSource;
-    use crate::carrier::CarrierInUse;
+    use crate::sink::carrier::CarrierInUse;
 
     const NOW: Timestamp = Timestamp::from_nanos(5);
 

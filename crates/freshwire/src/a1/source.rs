@@ -8,7 +8,7 @@ use freshwire_record::Timestamp;
 use freshwire_ring::Consumer;
 
 use super::record_source::RecordSource;
-use crate::sink::SinkShared;
+use crate::sink::shared::SinkShared;
 
 /// The sender's side of a ring, with an account of what the connection does to it.
 pub(super) struct RingSource {
@@ -127,7 +127,7 @@ impl RecordSource for RingSource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carrier::CarrierInUse;
+    use crate::sink::carrier::CarrierInUse;
     use freshwire_ring::{Config, Meta, Producer, Region};
 
     fn ring() -> (Producer, RingSource) {

@@ -3,9 +3,9 @@
 use freshwire_ring::{Meta, Producer, PushError as RingError, Region, Stored};
 
 use super::{Entry, Numbered, Sender, ServedBy};
+use crate::engine::offer::{OfferRoom, Offered, Target};
 use crate::fanout::MAX_AT_ONCE;
-use crate::sink_id::{SinkId, StaleSink};
-use crate::tcp::{OfferRoom, Offered, Target};
+use crate::sink::id::{SinkId, StaleSink};
 
 /// Fan-out, with the feature `fanout`.
 impl Sender {

@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use freshwire_io::tcp::{BatchWrite, IoSlice, MAX_SLICES, SendBatch, TcpSocket};
 
-use super::payload::Payload;
+use crate::engine::offer::Payload;
 
 /// Fewer writes than this are made one by one.
 const FEWEST: usize = 4;
 
 /// io_uring, where the system has it and the application wants it.
 #[derive(Default)]
-pub(super) enum Batching {
+pub(crate) enum Batching {
     #[default]
     Untried,
     Ready(Box<SendBatch>),
@@ -21,7 +21,7 @@ pub(super) enum Batching {
 
 impl Batching {
     /// What writes to this many sinks together; `None` if they are written to one by one.
-    pub(super) fn of(&mut self, sinks: usize) -> Option<&mut SendBatch> {
+    pub(crate) fn of(&mut self, sinks: usize) -> Option<&mut SendBatch> {
         if sinks < FEWEST {
             return None;
         }
@@ -38,34 +38,34 @@ impl Batching {
 
 /// Framing bytes and stretches of the payload that are to be written.
 #[derive(Default)]
-pub(super) struct Plan {
-    pub(super) heads: Vec<u8>,
-    pub(super) pieces: Vec<PlannedPiece>,
+pub(crate) struct Plan {
+    pub(crate) heads: Vec<u8>,
+    pub(crate) pieces: Vec<PlannedPiece>,
 }
 
 /// Framing bytes, and the part of the payload behind them.
-pub(super) struct PlannedPiece {
-    pub(super) head: Range<usize>,
-    pub(super) start: u32,
-    pub(super) len: u32,
+pub(crate) struct PlannedPiece {
+    pub(crate) head: Range<usize>,
+    pub(crate) start: u32,
+    pub(crate) len: u32,
 }
 
 /// One sink's part of a plan.
-pub(super) struct PlannedWrite {
-    pub(super) pieces: Range<usize>,
+pub(crate) struct PlannedWrite {
+    pub(crate) pieces: Range<usize>,
     /// Bytes of all of them.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Plan {
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.heads.clear();
         self.pieces.clear();
     }
 
     /// Makes these writes, each to its socket. What came of each is added to `sent`, in their order. An error concerns the batch:
     /// `sent` is complete all the same.
-    pub(super) fn write<'a>(
+    pub(crate) fn write<'a>(
         &'a self,
         batch: &mut SendBatch,
         payload: &'a Payload,
@@ -98,7 +98,7 @@ impl Plan {
 /// # Safety
 ///
 /// As for [`TcpSocket::send`].
-pub(super) unsafe fn write_together<'a>(
+pub(crate) unsafe fn write_together<'a>(
     writes: impl Iterator<Item = (&'a TcpSocket, &'a [IoSlice])>,
     batch: &mut SendBatch,
     sent: &mut Vec<io::Result<Option<usize>>>,

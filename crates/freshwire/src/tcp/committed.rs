@@ -6,29 +6,29 @@ use freshwire_choice::Record;
 use freshwire_ring::Taken;
 
 /// A record that was begun and is not wholly written.
-pub(super) struct CommittedRecord {
-    pub(super) taken: Taken,
+pub(crate) struct CommittedRecord {
+    pub(crate) taken: Taken,
     /// Where the payload ends that the framing has named so far.
-    pub(super) named: u32,
+    pub(crate) named: u32,
 }
 
 impl CommittedRecord {
     /// The record as policies see it.
-    pub(super) fn record(&self) -> Record {
+    pub(crate) fn record(&self) -> Record {
         self.taken.record
     }
 }
 
 /// What a piece of the stream belongs to: records are numbered as they are begun.
-pub(super) type Number = u32;
+pub(crate) type Number = u32;
 
 /// Room for records that are begun.
-pub(super) type Room = VecDeque<Option<CommittedRecord>>;
+pub(crate) type Room = VecDeque<Option<CommittedRecord>>;
 
 /// Begun records by number. One is open, the one whose pieces come next; another one may wait that it overtook. The others have all
 /// their pieces.
 #[derive(Default)]
-pub(super) struct CommittedRecords {
+pub(crate) struct CommittedRecords {
     /// Those that ended before an older one are gone.
     room: Room,
     /// Number of the first in `room`.
@@ -39,71 +39,71 @@ pub(super) struct CommittedRecords {
 
 impl CommittedRecords {
     /// Uses the engine's room from now on, unless something is in its own.
-    pub(super) fn borrow(&mut self, room: &mut Room) {
+    pub(crate) fn borrow(&mut self, room: &mut Room) {
         if self.room.is_empty() {
             self.room = std::mem::take(room);
         }
     }
 
     /// Gives the engine its room back, unless something is in it.
-    pub(super) fn give_back(&mut self, room: &mut Room) {
+    pub(crate) fn give_back(&mut self, room: &mut Room) {
         if self.room.is_empty() {
             *room = std::mem::take(&mut self.room);
         }
     }
 
     /// At least as many as are begun and not wholly written.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.room.len()
     }
 
     /// Whether no record is begun and not wholly written.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.room.is_empty()
     }
 
     /// The number that the next record will have.
-    pub(super) fn next_number(&self) -> Number {
+    pub(crate) fn next_number(&self) -> Number {
         self.first.wrapping_add(self.room.len() as u32)
     }
 
     /// Adds a record that has all its pieces.
-    pub(super) fn hold(&mut self, taken: Taken) {
+    pub(crate) fn hold(&mut self, taken: Taken) {
         let named = taken.record.len;
         self.room.push_back(Some(CommittedRecord { taken, named }));
     }
 
     /// Opens a record; the one that is open waits for its end.
-    pub(super) fn open(&mut self, taken: Taken) {
+    pub(crate) fn open(&mut self, taken: Taken) {
         self.overtaken = self.open.replace(self.next_number());
         self.room.push_back(Some(CommittedRecord { taken, named: 0 }));
     }
 
     /// The open record has all its pieces; the one that it overtook is open again.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.open = self.overtaken.take();
     }
 
-    pub(super) fn opened(&self) -> Option<&CommittedRecord> {
+    pub(crate) fn opened(&self) -> Option<&CommittedRecord> {
         self.get(self.open?)
     }
 
-    pub(super) fn opened_mut(&mut self) -> Option<&mut CommittedRecord> {
+    pub(crate) fn opened_mut(&mut self) -> Option<&mut CommittedRecord> {
         let at = self.place(self.open?);
         self.room.get_mut(at)?.as_mut()
     }
 
     /// The open record's number.
-    pub(super) fn number(&self) -> Option<Number> {
+    pub(crate) fn number(&self) -> Option<Number> {
         self.open
     }
 
-    pub(super) fn get(&self, number: Number) -> Option<&CommittedRecord> {
+    pub(crate) fn get(&self, number: Number) -> Option<&CommittedRecord> {
         self.room.get(self.place(number))?.as_ref()
     }
 
     /// Forgets a record that is wholly written or given up.
-    pub(super) fn forget(&mut self, number: Number) {
+    pub(crate) fn forget(&mut self, number: Number) {
         let at = self.place(number);
         if let Some(committed) = self.room.get_mut(at) {
             *committed = None;
@@ -115,7 +115,7 @@ impl CommittedRecords {
     }
 
     /// Takes out all, oldest first.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = CommittedRecord> + '_ {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = CommittedRecord> + '_ {
         (self.open, self.overtaken) = (None, None);
         self.first = self.first.wrapping_add(self.room.len() as u32);
         self.room.drain(..).flatten()

@@ -8,8 +8,8 @@ use freshwire_io::tcp::{IoSlice, MAX_SLICES, TcpSocket};
 use freshwire_ring::{Consumer, RawSlice};
 
 use super::committed::{CommittedRecords, Number};
-use super::payload::Payload;
-use crate::seal::Seal;
+use crate::engine::offer::Payload;
+use crate::sink::seal::Seal;
 
 /// A stretch of the stream: framing bytes, then bytes of a record that was begun.
 struct Piece {
@@ -23,26 +23,26 @@ struct Piece {
 
 /// How a record leaves the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     Finished,
     Abandoned(Reason),
 }
 
 /// How much one write has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Written {
+pub(crate) struct Written {
     /// Bytes that the socket took.
-    pub(super) wire: u64,
+    pub(crate) wire: u64,
     /// Nothing is left to write.
-    pub(super) whole: bool,
+    pub(crate) whole: bool,
 }
 
 /// Where to, and where the payload of the pieces is: in records of `begun`.
 #[derive(Clone, Copy)]
-pub(super) struct WriteTarget<'a> {
-    pub(super) socket: &'a TcpSocket,
-    pub(super) source: &'a Consumer,
-    pub(super) committed: &'a CommittedRecords,
+pub(crate) struct WriteTarget<'a> {
+    pub(crate) socket: &'a TcpSocket,
+    pub(crate) source: &'a Consumer,
+    pub(crate) committed: &'a CommittedRecords,
 }
 
 /// An encrypted stretch of the stream.
@@ -64,17 +64,17 @@ struct Buffers {
 
 /// Memory of one write, which no connection needs between its turns.
 #[derive(Default)]
-pub(super) struct WriteBuffers {
+pub(crate) struct WriteBuffers {
     raw: Vec<RawSlice>,
     slices: Vec<IoSlice>,
     plain: Vec<u8>,
     /// Records of which the last byte was handed over.
-    pub(super) ended: Vec<(Number, End)>,
+    pub(crate) ended: Vec<(Number, End)>,
     buffers: Buffers,
 }
 
 #[derive(Default)]
-pub(super) struct Output {
+pub(crate) struct Output {
     buffers: Buffers,
     heads_at: usize,
     planned: u64,
@@ -82,55 +82,55 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn new(session: Option<Box<dyn Seal>>) -> Self {
+    pub(crate) fn new(session: Option<Box<dyn Seal>>) -> Self {
         let sealed = session.map(|session| Sealed { session, wire: Vec::new(), at: 0, covers: 0 });
         Self { sealed, ..Self::default() }
     }
 
     /// Uses the engine's buffers from now on, unless something waits in its own.
-    pub(super) fn borrow(&mut self, room: &mut WriteBuffers) {
+    pub(crate) fn borrow(&mut self, room: &mut WriteBuffers) {
         if self.buffers.pieces.is_empty() {
             self.buffers = std::mem::take(&mut room.buffers);
         }
     }
 
     /// Gives the engine its buffers back, unless something waits in them.
-    pub(super) fn give_back(&mut self, room: &mut WriteBuffers) {
+    pub(crate) fn give_back(&mut self, room: &mut WriteBuffers) {
         if self.buffers.pieces.is_empty() {
             room.buffers = std::mem::take(&mut self.buffers);
         }
     }
 
     /// Bytes that are committed and not handed over.
-    pub(super) fn planned(&self) -> u64 {
+    pub(crate) fn planned(&self) -> u64 {
         self.planned
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.planned == 0
             && self.buffers.pieces.is_empty()
             && self.sealed.as_ref().is_none_or(Sealed::is_empty)
     }
 
     /// Whether one write can take more pieces.
-    pub(super) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.buffers.pieces.len() < MAX_SLICES / 2
     }
 
     /// Where framing bytes of the next piece go; [`push`](Self::push) with their number follows.
-    pub(super) fn heads(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn heads(&mut self) -> &mut Vec<u8> {
         &mut self.buffers.heads
     }
 
     /// Adds `head` framing bytes, which were added to [`heads`](Self::heads), and `len` payload bytes from `offset` on of
     /// the record.
-    pub(super) fn push(&mut self, record: Option<Number>, head: usize, offset: u32, len: u32) {
+    pub(crate) fn push(&mut self, record: Option<Number>, head: usize, offset: u32, len: u32) {
         self.planned += head as u64 + u64::from(len);
         self.buffers.pieces.push_back(Piece { record, head: head as u32, offset, len, end: None });
     }
 
     /// Says that the record ends with what was pushed.
-    pub(super) fn end(&mut self, record: Option<Number>, end: End) {
+    pub(crate) fn end(&mut self, record: Option<Number>, end: End) {
         if self.buffers.pieces.back().is_none_or(|piece| piece.record != record) {
             self.push(record, 0, 0, 0);
         }
@@ -140,26 +140,26 @@ impl Output {
     }
 
     /// Adds bytes of no record.
-    pub(super) fn interject(&mut self, bytes: &[u8]) {
+    pub(crate) fn interject(&mut self, bytes: &[u8]) {
         self.buffers.heads.extend_from_slice(bytes);
         self.push(None, bytes.len(), 0, 0);
     }
 
     /// Adds what ends the stream's session; false if there is nothing to add.
-    pub(super) fn finish_session(&mut self) -> io::Result<bool> {
+    pub(crate) fn finish_session(&mut self) -> io::Result<bool> {
         let Some(sealed) = &mut self.sealed else { return Ok(false) };
         sealed.session.finish(&mut sealed.wire)?;
         Ok(!sealed.wire.is_empty())
     }
 
     /// Whether its bytes are encrypted on the way out, so that their number is not that of the wire.
-    pub(super) fn is_sealed(&self) -> bool {
+    pub(crate) fn is_sealed(&self) -> bool {
         self.sealed.is_some()
     }
 
     /// Writes what is committed. `None`: the socket has no room. Ends of records that are handed over are added to
     /// `ended`.
-    pub(super) fn write(
+    pub(crate) fn write(
         &mut self,
         target: WriteTarget<'_>,
         room: &mut WriteBuffers,
@@ -175,7 +175,7 @@ impl Output {
     }
 
     /// Lists what one write takes.
-    pub(super) fn list<'a>(&self, target: WriteTarget<'_>, room: &'a mut WriteBuffers) -> &'a [IoSlice] {
+    pub(crate) fn list<'a>(&self, target: WriteTarget<'_>, room: &'a mut WriteBuffers) -> &'a [IoSlice] {
         let mut raw = std::mem::take(&mut room.raw);
         self.fill_slices(room, |piece, slices| {
             if let Some(committed) = piece.record.and_then(|record| target.committed.get(record)) {
@@ -188,14 +188,14 @@ impl Output {
     }
 
     /// Takes off what the socket has taken.
-    pub(super) fn took(&mut self, sent: usize, room: &mut WriteBuffers) -> Written {
+    pub(crate) fn took(&mut self, sent: usize, room: &mut WriteBuffers) -> Written {
         self.advance(sent as u64, &mut room.ended);
         Written { wire: sent as u64, whole: self.planned == 0 }
     }
 
     /// Writes what is committed where its payload is not in the ring: all pieces are of the record with this `payload`. How many
     /// bytes the socket took; ends of records are not reported.
-    pub(super) fn write_payload(
+    pub(crate) fn write_payload(
         &mut self,
         socket: &TcpSocket,
         payload: &Payload,
@@ -212,7 +212,7 @@ impl Output {
     }
 
     /// Takes `sent` bytes off the front.
-    pub(super) fn advance_unreported(&mut self, sent: u64, room: &mut WriteBuffers) {
+    pub(crate) fn advance_unreported(&mut self, sent: u64, room: &mut WriteBuffers) {
         self.advance(sent, &mut room.ended);
         room.ended.clear();
     }

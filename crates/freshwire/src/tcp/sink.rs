@@ -18,13 +18,13 @@ use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, prefetch};
 
 use super::committed::{CommittedRecord, CommittedRecords, Number};
-use super::next::{MAX_SLEEP, Next};
 use super::output::{End, Output, WriteTarget, Written};
-use super::scratch::Scratch;
-use crate::ended::{CloseMode, Ended, SinkError};
-use crate::seal::Seal;
-use crate::sink::SinkShared;
-pub(super) use path::Limits;
+use crate::engine::turn::Scratch;
+use crate::engine::turn::{MAX_SLEEP, Next};
+use crate::sink::ended::{CloseMode, Ended, SinkError};
+use crate::sink::seal::Seal;
+use crate::sink::shared::SinkShared;
+pub(crate) use path::Limits;
 use path::Path;
 
 /// How many writes one connection makes before the engine turns to the next one.
@@ -79,20 +79,20 @@ struct Ending {
 }
 
 /// What a new connection is made of.
-pub(super) struct Parts {
-    pub(super) socket: TcpSocket,
-    pub(super) consumer: Consumer,
-    pub(super) choice: Box<dyn Choice>,
-    pub(super) framer: Box<dyn Framer>,
-    pub(super) seal: Option<Box<dyn Seal>>,
-    pub(super) preface: Vec<u8>,
-    pub(super) limits: Limits,
-    pub(super) stall_timeout: Option<Duration>,
-    pub(super) shared: Arc<SinkShared>,
+pub(crate) struct Parts {
+    pub(crate) socket: TcpSocket,
+    pub(crate) consumer: Consumer,
+    pub(crate) choice: Box<dyn Choice>,
+    pub(crate) framer: Box<dyn Framer>,
+    pub(crate) seal: Option<Box<dyn Seal>>,
+    pub(crate) preface: Vec<u8>,
+    pub(crate) limits: Limits,
+    pub(crate) stall_timeout: Option<Duration>,
+    pub(crate) shared: Arc<SinkShared>,
 }
 
 impl TcpSink {
-    pub(super) fn new(parts: Parts) -> io::Result<Self> {
+    pub(crate) fn new(parts: Parts) -> io::Result<Self> {
         let path = Path::new(&parts.socket, parts.limits)?;
         let mut framer = parts.framer;
         let mut output = Output::new(parts.seal);
@@ -124,26 +124,26 @@ impl TcpSink {
         })
     }
 
-    pub(super) fn socket(&self) -> &TcpSocket {
+    pub(crate) fn socket(&self) -> &TcpSocket {
         &self.socket
     }
 
-    pub(super) fn shared(&self) -> &Arc<SinkShared> {
+    pub(crate) fn shared(&self) -> &Arc<SinkShared> {
         &self.shared
     }
 
     /// Whether a producer has notified since the connection went to sleep.
-    pub(super) fn notified(&self) -> bool {
+    pub(crate) fn notified(&self) -> bool {
         self.consumer.notified()
     }
 
     /// The socket has something to tell: when something was acknowledged, or that it has failed. False: the former cannot be.
-    pub(super) fn note(&mut self) -> bool {
+    pub(crate) fn note(&mut self) -> bool {
         matches!(self.socket.take_error(), Ok(None)) && self.path.note()
     }
 
     /// Asks the processor to have at hand what a turn touches besides this value; without `ring`, what a record past the ring touches.
-    pub(super) fn prefetch_parts(&self, ring: bool) {
+    pub(crate) fn prefetch_parts(&self, ring: bool) {
         if ring {
             self.consumer.prefetch();
         } else {
@@ -155,12 +155,12 @@ impl TcpSink {
     }
 
     /// The same for what lies still further.
-    pub(super) fn prefetch_far(&self) {
+    pub(crate) fn prefetch_far(&self) {
         self.framer.prefetch();
     }
 
     /// Queues bytes for the next place between two records. False: too many wait there already.
-    pub(super) fn interject(&mut self, bytes: Vec<u8>) -> bool {
+    pub(crate) fn interject(&mut self, bytes: Vec<u8>) -> bool {
         let waiting: usize = self.interjected.iter().map(Vec::len).sum();
         let fits = waiting + bytes.len() <= MAX_INTERJECTED;
         if fits {
@@ -170,7 +170,7 @@ impl TcpSink {
     }
 
     /// Takes in what happened on the path and writes as much as the reserve asks for.
-    pub(super) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
+    pub(crate) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
         if now >= self.ending.give_up_at {
             return self.abort(SinkError::Lingered);
         }
@@ -341,12 +341,12 @@ impl TcpSink {
 /// Ending.
 impl TcpSink {
     /// Aborts at `instant` what is not delivered by then.
-    pub(super) fn give_up_at(&mut self, instant: Timestamp) {
+    pub(crate) fn give_up_at(&mut self, instant: Timestamp) {
         self.ending.give_up_at = instant;
     }
 
     /// Begins to close. Returns true when the connection is at its end already.
-    pub(super) fn close(&mut self, mode: CloseMode, now: Timestamp) -> io::Result<bool> {
+    pub(crate) fn close(&mut self, mode: CloseMode, now: Timestamp) -> io::Result<bool> {
         match mode {
             CloseMode::Drain => {}
             CloseMode::FinishRecord => {
@@ -365,25 +365,25 @@ impl TcpSink {
     }
 
     /// Whether the stream was ended and only acknowledgements are awaited.
-    pub(super) fn is_flushing(&self) -> bool {
+    pub(crate) fn is_flushing(&self) -> bool {
         self.ending.closing == Closing::Flush
     }
 
     /// Whether the stream was ended and all of it acknowledged.
-    pub(super) fn is_delivered(&mut self, now: Timestamp) -> bool {
+    pub(crate) fn is_delivered(&mut self, now: Timestamp) -> bool {
         self.is_flushing()
             && self.path.look(now, &self.socket, &mut self.consumer, &self.shared).is_ok()
             && self.path.all_acked()
     }
 
     /// Whether its end was asked for before.
-    pub(super) fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         self.ending.closing != Closing::No
     }
 
     /// Resolves every record that is left, and reports how the sink ended. A wait for that may use its ring again, so that the
     /// ring and the socket are given back before.
-    pub(super) fn leave(mut self, reason: Reason, now: Timestamp, ended: Ended) {
+    pub(crate) fn leave(mut self, reason: Reason, now: Timestamp, ended: Ended) {
         self.end(reason, now);
         self.ending.is_told = true;
         let shared = Arc::clone(&self.shared);

@@ -10,7 +10,7 @@ use freshwire_ring::Fate;
 
 use super::state::{Buffer, Shared, State};
 use crate::a1::record_source::RecordSource;
-use crate::sink::SinkShared;
+use crate::sink::shared::SinkShared;
 
 pub(super) struct BufferSource {
     shared: Arc<Shared>,

@@ -5,8 +5,8 @@ use freshwire_ring::{Config, Meta, Region};
 
 use super::*;
 use crate::a1::source::RingSource;
-use crate::carrier::CarrierInUse;
-use crate::sink::SinkShared;
+use crate::sink::carrier::CarrierInUse;
+use crate::sink::shared::SinkShared;
 
 pub(super) fn core(config: NodeConfig) -> Core {
     let poller = Arc::new(Poller::new().unwrap());

@@ -8,17 +8,17 @@ use freshwire_media::framing::Piece;
 use freshwire_record::Timestamp;
 
 use super::{Closing, TcpSink};
+use crate::engine::listing::tell_of_others;
+use crate::engine::offer::Payload;
+use crate::engine::turn::AtOnce;
+use crate::engine::turn::Scratch;
 use crate::tcp::batch::{Plan, PlannedPiece, PlannedWrite};
-use crate::tcp::listing::tell_of_others;
-use crate::tcp::next::AtOnce;
 use crate::tcp::output::End;
-use crate::tcp::payload::Payload;
-use crate::tcp::scratch::Scratch;
 
 impl TcpSink {
     /// Begins the record if it would be the next one on the wire now: the same questions as in a [`turn`](TcpSink::turn),
     /// without a place in the ring.
-    pub(in crate::tcp) fn send_at_once(
+    pub(crate) fn send_at_once(
         &mut self,
         now: Timestamp,
         record: &Record,
@@ -43,7 +43,7 @@ impl TcpSink {
 
     /// Begins the record as [`send_at_once`](Self::send_at_once) does, and leaves the write to the caller. `None`: it has to go through
     /// the ring. [`end_at_once`](Self::end_at_once) follows.
-    pub(in crate::tcp) fn plan_at_once(
+    pub(crate) fn plan_at_once(
         &mut self,
         now: Timestamp,
         record: &Record,
@@ -73,7 +73,7 @@ impl TcpSink {
     }
 
     /// Takes note of what the socket has taken of a planned write.
-    pub(in crate::tcp) fn end_at_once(
+    pub(crate) fn end_at_once(
         &mut self,
         now: Timestamp,
         write: &PlannedWrite,
@@ -124,7 +124,7 @@ impl TcpSink {
 
     /// Keeps what is left of a record that was begun past the ring: it is the ring's newest, at `index`. False: somebody else
     /// has taken hold of it there, and the stream ends within a record.
-    pub(in crate::tcp) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
+    pub(crate) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
         let Ok(taken) = self.consumer.take(index) else { return false };
         self.consumer.commit(&taken, now, 0);
         self.committed.hold(taken);

@@ -6,10 +6,10 @@ use freshwire_record::Timestamp;
 use freshwire_ring::Taken;
 
 use super::TcpSink;
+use crate::engine::listing::{PAST_WAIT, PICKS_PER_TURN, list, tell_dropped};
+use crate::engine::turn::Scratch;
 use crate::tcp::committed::CommittedRecord;
-use crate::tcp::listing::{PAST_WAIT, PICKS_PER_TURN, list, tell_dropped};
 use crate::tcp::output::End;
-use crate::tcp::scratch::Scratch;
 
 /// The most bytes that one write carries.
 const MAX_WRITE: u64 = 256 << 10;
@@ -219,7 +219,7 @@ impl TcpSink {
     }
 
     /// Drops what the policy calls of no more use, one after the other, until `has_room` says so.
-    pub(in crate::tcp) fn make_room(
+    pub(crate) fn make_room(
         &mut self,
         now: Timestamp,
         newcomer: &Record,

@@ -9,8 +9,8 @@ use freshwire_io::tcp::{AckTime, TcpSocket};
 use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Taken};
 
-use crate::reserve::Reserve;
-use crate::sink::SinkShared;
+use crate::sink::reserve::Reserve;
+use crate::sink::shared::SinkShared;
 use crate::tcp::estimate::Estimate;
 use crate::tcp::output::Output;
 use crate::tcp::unread::{OnTheWay, Unread};
@@ -52,11 +52,11 @@ pub(super) struct Path {
 
 /// How much a path may hold, and what is told of it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::tcp) struct Limits {
-    pub(in crate::tcp) reserve: Reserve,
-    pub(in crate::tcp) queue_target: Option<Duration>,
-    pub(in crate::tcp) max_unread: Option<u32>,
-    pub(in crate::tcp) ack_fates: bool,
+pub(crate) struct Limits {
+    pub(crate) reserve: Reserve,
+    pub(crate) queue_target: Option<Duration>,
+    pub(crate) max_unread: Option<u32>,
+    pub(crate) ack_fates: bool,
 }
 
 /// What was handed over and what has been acknowledged, in bytes of the wire.

@@ -7,15 +7,15 @@ use freshwire_io::tcp::IoSlice;
 use freshwire_record::Timestamp;
 
 use super::TcpSink;
-use crate::ended::SinkError;
-use crate::tcp::next::Next;
+use crate::engine::turn::Next;
+use crate::engine::turn::Scratch;
+use crate::sink::ended::SinkError;
 use crate::tcp::output::WriteTarget;
-use crate::tcp::scratch::Scratch;
 
 impl TcpSink {
     /// Begins a turn. `None`: its first write is to be made, of [`slices`](Self::slices), and [`end_turn`](Self::end_turn) follows. Else
     /// the turn is over.
-    pub(in crate::tcp) fn begin_turn(
+    pub(crate) fn begin_turn(
         &mut self,
         now: Timestamp,
         scratch: &mut Scratch,
@@ -37,13 +37,13 @@ impl TcpSink {
     }
 
     /// Adds what the write takes. It stays where it is until [`end_turn`](Self::end_turn).
-    pub(in crate::tcp) fn slices(&self, scratch: &mut Scratch, out: &mut Vec<IoSlice>) {
+    pub(crate) fn slices(&self, scratch: &mut Scratch, out: &mut Vec<IoSlice>) {
         let target = WriteTarget { socket: &self.socket, source: &self.consumer, committed: &self.committed };
         out.extend_from_slice(self.output.list(target, &mut scratch.write));
     }
 
     /// Ends a turn after its first write, and makes its further ones.
-    pub(in crate::tcp) fn end_turn(
+    pub(crate) fn end_turn(
         &mut self,
         now: Timestamp,
         sent: io::Result<Option<usize>>,

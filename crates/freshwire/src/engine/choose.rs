@@ -7,8 +7,8 @@ use freshwire_io::tcp::TcpSocket;
 use freshwire_media::framing::Framing;
 use freshwire_ring::{Config, Producer, Region};
 
-use crate::carrier::{Carrier, CarrierError};
-use crate::config::SinkConfig;
+use crate::sink::carrier::{Carrier, CarrierError};
+use crate::sink::config::SinkConfig;
 
 /// A ring in the kernel, and the right to fill it.
 pub(crate) struct KernelRing {

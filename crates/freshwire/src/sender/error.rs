@@ -5,8 +5,8 @@ use std::io;
 use freshwire_a1::Closed;
 use freshwire_ring::{ClaimError, CreateError, EditError, TooLate};
 
-use crate::carrier::CarrierError;
-use crate::sink_id::{SinkId, StaleSink};
+use crate::sink::carrier::CarrierError;
+use crate::sink::id::{SinkId, StaleSink};
 
 /// Error of queueing a record. Nothing was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -9,15 +9,15 @@ use freshwire_io::tcp::{IoSlice, TcpSocket};
 use freshwire_record::Timestamp;
 use freshwire_ring::prefetch;
 
-use super::batch::{Plan, PlannedWrite};
-use super::datagrams::DatagramSink;
-use super::kernel::KernelConnection;
-use super::next::{AtOnce, Next};
-use super::payload::Payload;
-use super::scratch::Scratch;
-use super::sink::TcpSink;
-use crate::ended::{CloseMode, Ended, SinkError};
-use crate::sink::SinkShared;
+use super::offer::Payload;
+use super::turn::Scratch;
+use super::turn::{AtOnce, Next};
+use crate::datagram::sink::DatagramSink;
+use crate::kernel::sink::KernelConnection;
+use crate::sink::ended::{CloseMode, Ended, SinkError};
+use crate::sink::shared::SinkShared;
+use crate::tcp::batch::{Plan, PlannedWrite};
+use crate::tcp::sink::TcpSink;
 
 pub(crate) enum Destination {
     Tcp(Box<TcpSink>),
@@ -27,7 +27,7 @@ pub(crate) enum Destination {
 
 impl Destination {
     /// The connection to watch; a sink over datagrams has none.
-    pub(super) fn socket(&self) -> Option<&TcpSocket> {
+    pub(crate) fn socket(&self) -> Option<&TcpSocket> {
         match self {
             Self::Tcp(connection) => Some(connection.socket()),
             Self::Kernel(connection) => Some(connection.socket()),
@@ -35,7 +35,7 @@ impl Destination {
         }
     }
 
-    pub(super) fn shared(&self) -> &Arc<SinkShared> {
+    pub(crate) fn shared(&self) -> &Arc<SinkShared> {
         match self {
             Self::Tcp(connection) => connection.shared(),
             Self::Kernel(connection) => connection.shared(),
@@ -45,7 +45,7 @@ impl Destination {
 
     /// Asks the processor to have at hand what the turn touches that is `turns` turns away: what is reached by one pointer first,
     /// then what is reached through that. Without `ring`, what a record past the ring touches.
-    pub(super) fn prefetch(&self, turns: usize, ring: bool) {
+    pub(crate) fn prefetch(&self, turns: usize, ring: bool) {
         let Self::Tcp(connection) = self else { return };
         match turns {
             3 => prefetch(&**connection),
@@ -56,7 +56,7 @@ impl Destination {
     }
 
     /// Whether a producer has notified since the sink went to sleep.
-    pub(super) fn notified(&self) -> bool {
+    pub(crate) fn notified(&self) -> bool {
         match self {
             Self::Tcp(connection) => connection.notified(),
             Self::Kernel(connection) => connection.notified(),
@@ -65,14 +65,14 @@ impl Destination {
     }
 
     /// The socket has something to tell beside its room; see [`TcpSink::note`].
-    pub(super) fn note(&mut self) -> bool {
+    pub(crate) fn note(&mut self) -> bool {
         match self {
             Self::Tcp(connection) => connection.note(),
             Self::Kernel(_) | Self::Datagrams(_) => false,
         }
     }
 
-    pub(super) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
+    pub(crate) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
         let next = match self {
             Self::Tcp(connection) => connection.turn(now, scratch),
             Self::Kernel(connection) => connection.turn(now, scratch),
@@ -84,7 +84,7 @@ impl Destination {
 
     /// Begins a turn whose first write may be made together with those of others: `None`, if there is one to make. Else how it ended;
     /// see [`TcpSink::begin_turn`].
-    pub(super) fn begin_turn(
+    pub(crate) fn begin_turn(
         &mut self,
         now: Timestamp,
         scratch: &mut Scratch,
@@ -98,14 +98,14 @@ impl Destination {
     }
 
     /// Adds what that write takes; see [`TcpSink::slices`].
-    pub(super) fn slices(&self, scratch: &mut Scratch, out: &mut Vec<IoSlice>) {
+    pub(crate) fn slices(&self, scratch: &mut Scratch, out: &mut Vec<IoSlice>) {
         if let Self::Tcp(connection) = self {
             connection.slices(scratch, out);
         }
     }
 
     /// Ends such a turn; see [`TcpSink::end_turn`].
-    pub(super) fn end_turn(
+    pub(crate) fn end_turn(
         &mut self,
         now: Timestamp,
         sent: io::Result<Option<usize>>,
@@ -118,7 +118,7 @@ impl Destination {
     }
 
     /// Begins the record past the ring if nothing is before it; see [`TcpSink::send_at_once`].
-    pub(super) fn send_at_once(
+    pub(crate) fn send_at_once(
         &mut self,
         now: Timestamp,
         record: &Record,
@@ -134,7 +134,7 @@ impl Destination {
 
     /// Begins the record past the ring, to be written together with others where the sink can do that. `Ok(Err)`: it cannot, and that
     /// became of the record.
-    pub(super) fn plan_at_once(
+    pub(crate) fn plan_at_once(
         &mut self,
         now: Timestamp,
         record: &Record,
@@ -151,7 +151,7 @@ impl Destination {
     }
 
     /// Ends what [`plan_at_once`](Self::plan_at_once) has begun.
-    pub(super) fn end_at_once(
+    pub(crate) fn end_at_once(
         &mut self,
         now: Timestamp,
         write: &PlannedWrite,
@@ -166,7 +166,7 @@ impl Destination {
     }
 
     /// Drops what is of no more use until `has_room` says so; see [`TcpSink::make_room`]. What the kernel has it drops by itself.
-    pub(super) fn make_room(
+    pub(crate) fn make_room(
         &mut self,
         now: Timestamp,
         newcomer: &Record,
@@ -181,7 +181,7 @@ impl Destination {
     }
 
     /// Keeps what is left of such a record; see [`TcpSink::hold_rest`].
-    pub(super) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
+    pub(crate) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
         match self {
             Self::Tcp(connection) => connection.hold_rest(index, now),
             Self::Kernel(_) | Self::Datagrams(_) => false,
@@ -189,7 +189,7 @@ impl Destination {
     }
 
     /// Queues bytes for the next place between two records. An error ends the sink.
-    pub(super) fn interject(&mut self, bytes: Vec<u8>) -> Result<(), SinkError> {
+    pub(crate) fn interject(&mut self, bytes: Vec<u8>) -> Result<(), SinkError> {
         let fits = match self {
             Self::Tcp(connection) => connection.interject(bytes),
             Self::Kernel(connection) => connection.interject(&bytes).ok_or(SinkError::CannotInterject)?,
@@ -199,7 +199,7 @@ impl Destination {
     }
 
     /// Aborts at `instant` what is not delivered by then.
-    pub(super) fn give_up_at(&mut self, instant: Timestamp) {
+    pub(crate) fn give_up_at(&mut self, instant: Timestamp) {
         match self {
             Self::Tcp(connection) => connection.give_up_at(instant),
             Self::Kernel(connection) => connection.give_up_at(instant),
@@ -208,14 +208,14 @@ impl Destination {
     }
 
     /// Finishes the record, sends `last`, and aborts if that takes longer than `linger`.
-    pub(super) fn leave(&mut self, last: Vec<u8>, linger: Duration, now: Timestamp) -> Result<(), SinkError> {
+    pub(crate) fn leave(&mut self, last: Vec<u8>, linger: Duration, now: Timestamp) -> Result<(), SinkError> {
         self.give_up_at(now + linger);
         self.close(CloseMode::FinishRecord, now)?;
         if last.is_empty() { Ok(()) } else { self.interject(last) }
     }
 
     /// Begins to close. Returns true when the connection is at its end already.
-    pub(super) fn close(&mut self, mode: CloseMode, now: Timestamp) -> io::Result<bool> {
+    pub(crate) fn close(&mut self, mode: CloseMode, now: Timestamp) -> io::Result<bool> {
         match self {
             Self::Tcp(connection) => connection.close(mode, now),
             Self::Kernel(connection) => connection.close(mode, now),
@@ -224,7 +224,7 @@ impl Destination {
     }
 
     /// Whether its end was asked for before.
-    pub(super) fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         match self {
             Self::Tcp(connection) => connection.is_closing(),
             Self::Kernel(connection) => connection.is_closing(),
@@ -233,7 +233,7 @@ impl Destination {
     }
 
     /// Whether the stream was ended and only acknowledgements are awaited.
-    pub(super) fn is_flushing(&self) -> bool {
+    pub(crate) fn is_flushing(&self) -> bool {
         match self {
             Self::Tcp(connection) => connection.is_flushing(),
             Self::Kernel(connection) => connection.is_flushing(),
@@ -242,7 +242,7 @@ impl Destination {
     }
 
     /// Whether the stream was ended and all of it acknowledged.
-    pub(super) fn is_delivered(&mut self, now: Timestamp) -> bool {
+    pub(crate) fn is_delivered(&mut self, now: Timestamp) -> bool {
         match self {
             Self::Tcp(connection) => connection.is_delivered(now),
             Self::Kernel(connection) => connection.is_delivered(),
@@ -251,7 +251,7 @@ impl Destination {
     }
 
     /// Resolves every record that is left, closes the socket and says how the sink ended.
-    pub(super) fn end(self, reason: Reason, now: Timestamp, ended: Ended) {
+    pub(crate) fn end(self, reason: Reason, now: Timestamp, ended: Ended) {
         match self {
             Self::Tcp(connection) => connection.leave(reason, now, ended),
             Self::Kernel(connection) => connection.end(reason, now, ended),

@@ -4,8 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::engine::{Engine, EngineThread, Handle};
+use super::handle::Handle;
 use super::load::{Load, Place};
+use super::thread::{Engine, EngineThread};
 
 /// Sinks of one sender that an engine gets before the next engine gets any, unless
 /// [`EngineGroup::fill_first`] says otherwise. At 1 Mbit/s each they take a few per cent of a processor.

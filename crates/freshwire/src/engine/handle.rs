@@ -1,4 +1,4 @@
-//! The thread that serves many rings: the 'kernel side' of Birkedal's figure, in user space.
+//! From any thread: adds sinks to an engine, and has it serve them.
 
 use std::io;
 use std::net::TcpStream;
@@ -8,32 +8,25 @@ use std::time::Duration;
 
 use freshwire_choice::Record;
 use freshwire_io::now;
-use freshwire_io::poll::{Poller, Ready, Waker};
+use freshwire_io::poll::Waker;
 use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::Consumer;
 
 use super::admit::{Admitted, admit};
-use super::command::Command;
-use super::datagrams::DatagramSink;
 use super::destination::Destination;
-use super::direct::Direct;
 use super::load::{Load, Place};
+use super::offer::{Offered, Target};
+use super::scheduler::Command;
 use super::scheduler::Scheduler;
-use super::target::{Offered, Target};
-use crate::carrier::CarrierInUse;
-use crate::config::SinkConfig;
-use crate::datagrams::DatagramPath;
-use crate::ended::CloseMode;
-use crate::error::SenderError;
-use crate::sink::{Server, Sink, SinkShared};
-
-/// Serves sinks, one thread at a time. The owner of the engine drives it with [`Engine::run_once`] or [`Engine::run`], or
-/// gives it a thread with [`Engine::spawn`].
-pub struct Engine {
-    poller: Arc<Poller>,
-    handle: Handle,
-    ready: Vec<Ready>,
-}
+use crate::datagram::path::DatagramPath;
+use crate::datagram::sink::DatagramSink;
+use crate::kernel::direct::Direct;
+use crate::sender::error::SenderError;
+use crate::sink::carrier::CarrierInUse;
+use crate::sink::config::SinkConfig;
+use crate::sink::ended::CloseMode;
+use crate::sink::handle::{Server, Sink};
+use crate::sink::shared::SinkShared;
 
 /// Adds sinks to an engine, from any thread.
 #[derive(Clone)]
@@ -74,13 +67,26 @@ impl Server for InEngine {
     }
 }
 
-/// An engine on its own thread. Dropping it stops the engine and aborts the sinks that are still open.
-pub struct EngineThread {
-    handle: Handle,
-    thread: Option<std::thread::JoinHandle<io::Result<()>>>,
-}
-
 impl Handle {
+    pub(crate) fn new(waker: Waker, commands: mpsc::Sender<Command>, scheduler: Scheduler) -> Self {
+        Self {
+            commands,
+            waker,
+            next_id: Arc::new(AtomicU64::new(0)),
+            load: Arc::default(),
+            scheduler: Arc::new(Mutex::new(Some(scheduler))),
+        }
+    }
+
+    /// Ends the engine, and aborts all its sinks.
+    pub(crate) fn end(&self) {
+        self.load.go();
+        let mut scheduler = self.scheduler.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mut scheduler) = scheduler.take() {
+            scheduler.abort_all();
+        }
+    }
+
     /// Serves `stream` from the ring of `consumer`; the stream's unsent queue is kept at the configured
     /// reserve.
     ///
@@ -184,14 +190,14 @@ impl Handle {
         }
     }
 
-    fn lock(&self) -> io::Result<MutexGuard<'_, Option<Scheduler>>> {
+    pub(crate) fn lock(&self) -> io::Result<MutexGuard<'_, Option<Scheduler>>> {
         self.scheduler
             .lock()
             .map_err(|_| io::Error::other("a policy or a framing panicked while it was asked"))
     }
 
     /// How much work it has.
-    pub(super) fn load(&self) -> &Arc<Load> {
+    pub(crate) fn load(&self) -> &Arc<Load> {
         &self.load
     }
 
@@ -213,116 +219,6 @@ impl Handle {
         // An engine that is gone has ended all its sinks, so there is nothing left to ask of it.
         if self.commands.send(command).is_ok() {
             self.waker.wake();
-        }
-    }
-}
-
-impl Engine {
-    /// Creates an engine without sinks.
-    ///
-    /// # Errors
-    ///
-    /// If the system refuses a poller or a wake-up descriptor.
-    pub fn new() -> io::Result<Self> {
-        let poller = Arc::new(Poller::new()?);
-        let (sender, commands) = mpsc::channel();
-        let handle = Handle {
-            commands: sender,
-            waker: poller.waker(),
-            next_id: Arc::new(AtomicU64::new(0)),
-            load: Arc::default(),
-            scheduler: Arc::new(Mutex::new(Some(Scheduler::new(Arc::clone(&poller), commands)))),
-        };
-        Ok(Self { poller, handle, ready: Vec::new() })
-    }
-
-    /// A handle to add sinks with.
-    pub fn handle(&self) -> Handle {
-        self.handle.clone()
-    }
-
-    /// Number of sinks in service.
-    pub fn sinks(&self) -> usize {
-        self.handle.lock().map_or(0, |scheduler| scheduler.as_ref().map_or(0, Scheduler::sinks))
-    }
-
-    /// Moves the engine to its own thread.
-    ///
-    /// # Errors
-    ///
-    /// If the system refuses a thread.
-    pub fn spawn(self) -> io::Result<EngineThread> {
-        self.spawn_as(0)
-    }
-
-    /// As [`spawn`](Self::spawn); the thread's name tells its place in a pool.
-    pub(super) fn spawn_as(mut self, place: usize) -> io::Result<EngineThread> {
-        let handle = self.handle();
-        let name = if place == 0 { "freshwire".to_owned() } else { format!("freshwire-{place}") };
-        let thread = std::thread::Builder::new().name(name).spawn(move || self.run())?;
-        Ok(EngineThread { handle, thread: Some(thread) })
-    }
-
-    /// Serves until it is stopped.
-    ///
-    /// # Errors
-    ///
-    /// Only if the poller itself fails; a failing sink ends alone.
-    pub fn run(&mut self) -> io::Result<()> {
-        while self.go_on(None)? {}
-        Ok(())
-    }
-
-    /// Waits at most `timeout` for work and does it.
-    ///
-    /// # Errors
-    ///
-    /// As [`run`](Self::run).
-    pub fn run_once(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.go_on(timeout).map(|_| ())
-    }
-
-    /// As [`run_once`](Self::run_once); false if it has been stopped.
-    fn go_on(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
-        let timeout = match self.handle.lock()?.as_mut() {
-            Some(scheduler) => scheduler.before_wait(timeout),
-            None => return Ok(false),
-        };
-        let woken = self.poller.wait(timeout, &mut self.ready)?;
-        let mut scheduler = self.handle.lock()?;
-        Ok(scheduler.as_mut().is_some_and(|scheduler| scheduler.after_wait(woken, &mut self.ready)))
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        self.handle.load.go();
-        let mut scheduler = self.handle.scheduler.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mut scheduler) = scheduler.take() {
-            scheduler.abort_all();
-        }
-    }
-}
-
-impl EngineThread {
-    /// Returns `true` while the thread serves its sinks. It stops early only after a panic or a failure of
-    /// the poller.
-    pub fn is_running(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
-    }
-
-    /// A handle to add sinks with.
-    pub fn handle(&self) -> Handle {
-        self.handle.clone()
-    }
-}
-
-impl Drop for EngineThread {
-    fn drop(&mut self) {
-        self.handle.send(Command::Stop);
-        if let Some(thread) = self.thread.take() {
-            // A panic of the engine is its own message; nothing here can undo it.
-            let _ = thread.join();
         }
     }
 }

@@ -6,8 +6,6 @@
 //!                                                 Feed: about a segment's worth, taken back while the kernel has not begun it
 //! ```
 
-mod feed;
-
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,17 +16,17 @@ use freshwire_io::tcp::TcpSocket;
 use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Editor};
 
-use super::next::Next;
-use super::scratch::Scratch;
-use crate::ended::{CloseMode, Ended, SinkError};
-use crate::sink::SinkShared;
-pub(super) use feed::{Feed, Parts as FeedParts};
+use super::feed::Feed;
+use crate::engine::turn::Next;
+use crate::engine::turn::Scratch;
+use crate::sink::ended::{CloseMode, Ended, SinkError};
+use crate::sink::shared::SinkShared;
 
 /// How often the end of the last acknowledgement is looked for after the stream's end, and that of the last record.
 const FLUSH_WATCH: Duration = Duration::from_millis(25);
 
 /// Who fills the kernel's ring.
-pub(super) enum Source {
+pub(crate) enum Source {
     /// The application. Its ring in its own region stays claimed and empty.
     Application { editor: Editor, slots: u32, _claim: Consumer },
     /// The engine.
@@ -72,7 +70,7 @@ struct Stall {
 }
 
 impl KernelConnection {
-    pub(super) fn new(
+    pub(crate) fn new(
         socket: Arc<RingSocket>,
         source: Source,
         stall_timeout: Option<Duration>,
@@ -88,15 +86,15 @@ impl KernelConnection {
         }
     }
 
-    pub(super) fn socket(&self) -> &TcpSocket {
+    pub(crate) fn socket(&self) -> &TcpSocket {
         self.socket.tcp()
     }
 
-    pub(super) fn shared(&self) -> &Arc<SinkShared> {
+    pub(crate) fn shared(&self) -> &Arc<SinkShared> {
         &self.shared.0
     }
 
-    pub(super) fn notified(&self) -> bool {
+    pub(crate) fn notified(&self) -> bool {
         match &self.source {
             Source::Application { .. } => false,
             Source::Engine(feed) => feed.notified(),
@@ -104,14 +102,14 @@ impl KernelConnection {
     }
 
     /// `None`: the engine does not fill the ring.
-    pub(super) fn interject(&mut self, bytes: &[u8]) -> Option<bool> {
+    pub(crate) fn interject(&mut self, bytes: &[u8]) -> Option<bool> {
         match &mut self.source {
             Source::Application { .. } => None,
             Source::Engine(feed) => Some(feed.interject(bytes, &self.socket)),
         }
     }
 
-    pub(super) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
+    pub(crate) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
         if now >= self.give_up_at {
             return self.abort(SinkError::Lingered);
         }
@@ -180,12 +178,12 @@ impl KernelConnection {
 
 /// Ending.
 impl KernelConnection {
-    pub(super) fn give_up_at(&mut self, instant: Timestamp) {
+    pub(crate) fn give_up_at(&mut self, instant: Timestamp) {
         self.give_up_at = instant;
     }
 
     /// Begins to close. Returns true when the connection is at its end already.
-    pub(super) fn close(&mut self, mode: CloseMode, now: Timestamp) -> io::Result<bool> {
+    pub(crate) fn close(&mut self, mode: CloseMode, now: Timestamp) -> io::Result<bool> {
         match mode {
             CloseMode::Drain if self.closing == Closing::No => self.closing = Closing::Drain,
             CloseMode::Drain => {}
@@ -206,20 +204,20 @@ impl KernelConnection {
         Ok(false)
     }
 
-    pub(super) fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         self.closing != Closing::No
     }
 
-    pub(super) fn is_flushing(&self) -> bool {
+    pub(crate) fn is_flushing(&self) -> bool {
         self.closing == Closing::Flush
     }
 
-    pub(super) fn is_delivered(&self) -> bool {
+    pub(crate) fn is_delivered(&self) -> bool {
         self.is_flushing() && self.socket.tcp().unacknowledged().is_ok_and(|bytes| bytes == 0)
     }
 
     /// Drops what is left for `reason`, closes the socket, which ends what the kernel has begun, and says so.
-    pub(super) fn end(self, reason: Reason, now: Timestamp, ended: Ended) {
+    pub(crate) fn end(self, reason: Reason, now: Timestamp, ended: Ended) {
         let Self { socket, source, shared: leaving, .. } = self;
         let shared = &leaving.0;
         if let Source::Application { editor, .. } = &source {

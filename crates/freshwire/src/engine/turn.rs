@@ -2,15 +2,20 @@
 
 use std::time::Duration;
 
-use freshwire_record::Timestamp;
+use freshwire_choice::{Reason, Record};
+use freshwire_units::Timestamp;
+
+use crate::tcp::batch::Plan;
+use crate::tcp::committed::Room;
+use crate::tcp::output::WriteBuffers;
 
 /// The longest sleep on a ring. A producer that is killed between its push and its notification leaves a record that
 /// nobody calls for (spec/ring.md R-ROLE-7).
-pub(super) const MAX_SLEEP: Duration = Duration::from_secs(1);
+pub(crate) const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// What a connection needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(crate) enum Next {
     /// Another turn, soon: there is more to write than one turn carries.
     Again,
     /// Room in the socket, or the time given.
@@ -24,11 +29,22 @@ pub(super) enum Next {
 }
 
 /// What became of a record that was offered past the ring.
-pub(super) enum AtOnce {
+pub(crate) enum AtOnce {
     /// It has to go through the ring: something is before it, the path has a limit, or the policy does not send it now.
     Not,
     /// All of it was handed over. The connection wants its next turn at this time.
     Whole(Timestamp),
-    /// It was begun, and the socket did not take all of it. [`TcpSink::hold_rest`](super::sink::TcpSink::hold_rest) follows.
+    /// It was begun, and the socket did not take all of it. [`TcpSink::hold_rest`](crate::tcp::sink::TcpSink::hold_rest) follows.
     Part,
+}
+
+/// Room for listings and system calls. No connection needs it between its turns, so the engine has it once.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub(crate) records: Vec<Record>,
+    pub(crate) gone: Vec<(u64, Reason)>,
+    pub(crate) head: Vec<u8>,
+    pub(crate) write: WriteBuffers,
+    pub(crate) committed: Room,
+    pub(crate) plan: Plan,
 }

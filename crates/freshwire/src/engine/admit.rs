@@ -8,25 +8,26 @@ use freshwire_ring::Consumer;
 
 use super::choose::{Chosen, KernelRing, choose, needs_no_engine};
 use super::destination::Destination;
-use super::direct::Direct;
-use super::kernel::{Feed, FeedParts, KernelConnection, Source};
-use super::sink::{Limits, Parts, TcpSink};
-use crate::carrier::{CarrierError, CarrierInUse};
-use crate::config::SinkConfig;
-use crate::error::SenderError;
-use crate::kernel_view::KernelView;
-use crate::sink::SinkShared;
+use crate::kernel::direct::Direct;
+use crate::kernel::feed::{Feed, Parts as FeedParts};
+use crate::kernel::sink::{KernelConnection, Source};
+use crate::kernel::view::KernelView;
+use crate::sender::error::SenderError;
+use crate::sink::carrier::{CarrierError, CarrierInUse};
+use crate::sink::config::SinkConfig;
+use crate::sink::shared::SinkShared;
+use crate::tcp::sink::{Limits, Parts, TcpSink};
 
 /// A destination for the engine, and what its owner gets.
-pub(super) struct Admitted {
-    pub(super) destination: Destination,
-    pub(super) shared: Arc<SinkShared>,
+pub(crate) struct Admitted {
+    pub(crate) destination: Destination,
+    pub(crate) shared: Arc<SinkShared>,
     /// The application's side of the kernel's ring, if no engine is to fill it.
-    pub(super) direct: Option<Direct>,
+    pub(crate) direct: Option<Direct>,
 }
 
 /// Chooses the carrier and makes the destination.
-pub(super) fn admit(
+pub(crate) fn admit(
     socket: TcpSocket,
     consumer: Consumer,
     config: SinkConfig,

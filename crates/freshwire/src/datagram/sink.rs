@@ -8,14 +8,14 @@ use freshwire_media::framing::{Framer, Piece};
 use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Taken};
 
-use super::listing::{PAST_WAIT, PICKS_PER_TURN, list, tell_dropped};
-use super::next::{AtOnce, MAX_SLEEP, Next};
-use super::payload::Payload;
-use super::scratch::Scratch;
-use crate::config::SinkConfig;
-use crate::datagrams::DatagramPath;
-use crate::ended::{CloseMode, SinkError};
-use crate::sink::SinkShared;
+use super::path::DatagramPath;
+use crate::engine::listing::{PAST_WAIT, PICKS_PER_TURN, list, tell_dropped};
+use crate::engine::offer::Payload;
+use crate::engine::turn::Scratch;
+use crate::engine::turn::{AtOnce, MAX_SLEEP, Next};
+use crate::sink::config::SinkConfig;
+use crate::sink::ended::{CloseMode, SinkError};
+use crate::sink::shared::SinkShared;
 
 /// How many pieces one sink sends before the engine turns to the next one.
 const PIECES_PER_TURN: usize = 256;
@@ -48,7 +48,7 @@ struct Opened {
 }
 
 impl DatagramSink {
-    pub(super) fn new(
+    pub(crate) fn new(
         path: Box<dyn DatagramPath>,
         consumer: Consumer,
         config: SinkConfig,
@@ -68,16 +68,16 @@ impl DatagramSink {
         }
     }
 
-    pub(super) fn shared(&self) -> &Arc<SinkShared> {
+    pub(crate) fn shared(&self) -> &Arc<SinkShared> {
         &self.shared
     }
 
-    pub(super) fn notified(&self) -> bool {
+    pub(crate) fn notified(&self) -> bool {
         self.consumer.notified()
     }
 
     /// Sends as much as policy and path allow.
-    pub(super) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
+    pub(crate) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
         if now >= self.give_up_at {
             return Err(SinkError::Lingered);
         }
@@ -250,7 +250,7 @@ impl DatagramSink {
     }
 
     /// Sends a record past the ring if it would be the next one now and the path takes all of it in one burst.
-    pub(super) fn send_at_once(
+    pub(crate) fn send_at_once(
         &mut self,
         now: Timestamp,
         record: &Record,
@@ -293,7 +293,7 @@ impl DatagramSink {
     }
 
     /// Drops what the policy calls of no more use, until `has_room` says so.
-    pub(super) fn make_room(
+    pub(crate) fn make_room(
         &mut self,
         now: Timestamp,
         newcomer: &Record,
@@ -311,12 +311,12 @@ impl DatagramSink {
         }
     }
 
-    pub(super) fn give_up_at(&mut self, instant: Timestamp) {
+    pub(crate) fn give_up_at(&mut self, instant: Timestamp) {
         self.give_up_at = instant;
     }
 
     /// Begins to close. Returns true when the sink is at its end already.
-    pub(super) fn close(&mut self, mode: CloseMode, now: Timestamp) -> bool {
+    pub(crate) fn close(&mut self, mode: CloseMode, now: Timestamp) -> bool {
         match mode {
             CloseMode::Drain => {}
             CloseMode::FinishRecord => {
@@ -331,12 +331,12 @@ impl DatagramSink {
         false
     }
 
-    pub(super) fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         self.is_closing
     }
 
     /// Resolves every record that is left.
-    pub(super) fn end(&mut self, reason: Reason, now: Timestamp) {
+    pub(crate) fn end(&mut self, reason: Reason, now: Timestamp) {
         for opened in self.opened.drain(..) {
             // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
             let _ = self.consumer.abandon(&opened.taken, reason, now);

@@ -13,21 +13,33 @@ use freshwire_io::poll::{Poller, Ready};
 use freshwire_io::tcp::SendBatch;
 use freshwire_record::Timestamp;
 
-use super::batch::{Batching, PlannedWrite, write_together};
-use super::command::Command;
 use super::destination::Destination;
 use super::load::Place;
-use super::next::{AtOnce, Next};
-use super::payload::Payload;
-use super::scratch::Scratch;
-use super::target::{Offered, Target};
-use crate::ended::{Ended, SinkError};
+use super::offer::Payload;
+use super::offer::{Offered, Target};
+use super::turn::Scratch;
+use super::turn::{AtOnce, Next};
+use crate::sink::ended::{CloseMode, Ended, SinkError};
+use crate::tcp::batch::{Batching, PlannedWrite, write_together};
 
 /// So many turns before its own a connection's memory is asked for.
 const PREFETCHED_TURNS: usize = 3;
 
+/// What an [`Engine`](crate::engine::thread::Engine) is asked to do by its [`Handle`](crate::engine::handle::Handle)s.
+pub(crate) enum Command {
+    Add(u64, Destination, Place),
+    Close(u64, CloseMode),
+    /// Close as if dropped: finish the record, send these bytes, and abort if that takes longer than the time given.
+    Leave(u64, Vec<u8>, Duration),
+    /// Send bytes between two records.
+    Interject(u64, Vec<u8>),
+    /// Ask the policy again, although neither the queue nor the path has changed.
+    AskAgain(u64),
+    Stop,
+}
+
 /// The sinks of an engine, and what their turns need.
-pub(super) struct Scheduler {
+pub(crate) struct Scheduler {
     poller: Arc<Poller>,
     commands: mpsc::Receiver<Command>,
     connections: BTreeMap<u64, Entry>,
@@ -334,7 +346,7 @@ fn prefetch_later(lookups: &[Lookup<'_>], place: usize, ring: bool) {
 type Timers = BinaryHeap<Reverse<(Timestamp, u64)>>;
 
 impl Scheduler {
-    pub(super) fn new(poller: Arc<Poller>, commands: mpsc::Receiver<Command>) -> Self {
+    pub(crate) fn new(poller: Arc<Poller>, commands: mpsc::Receiver<Command>) -> Self {
         Self {
             poller,
             commands,
@@ -348,12 +360,12 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn sinks(&self) -> usize {
+    pub(crate) fn sinks(&self) -> usize {
         self.connections.len()
     }
 
     /// How long the engine's thread may wait, `timeout` at most.
-    pub(super) fn before_wait(&mut self, timeout: Option<Duration>) -> Option<Duration> {
+    pub(crate) fn before_wait(&mut self, timeout: Option<Duration>) -> Option<Duration> {
         let now = now();
         let latest = timeout.map_or(Timestamp::MAX, |timeout| now + timeout);
         self.sleeps_until = latest.min(self.next_turn(now));
@@ -361,7 +373,7 @@ impl Scheduler {
     }
 
     /// Does what has come up while the engine's thread waited. False: it is to stop.
-    pub(super) fn after_wait(&mut self, woken: bool, ready: &mut Vec<Ready>) -> bool {
+    pub(crate) fn after_wait(&mut self, woken: bool, ready: &mut Vec<Ready>) -> bool {
         self.sleeps_until = Timestamp::ZERO;
         let now = now();
         let mut turns = std::mem::take(&mut self.again);
@@ -388,7 +400,7 @@ impl Scheduler {
 
     /// Gives those of the sinks in `order` a turn whose producer has called. True: the engine's thread has to wake up earlier than it
     /// meant to.
-    pub(super) fn serve(&mut self, now: Timestamp, order: &[(u64, usize)]) -> bool {
+    pub(crate) fn serve(&mut self, now: Timestamp, order: &[(u64, usize)]) -> bool {
         let Self { connections, poller, timers, again, scratch, batching, .. } = self;
         let context = TurnContext { poller, timers, again, scratch };
         let ends = turn_notified(lookups(connections, order), now, context, batching);
@@ -398,7 +410,7 @@ impl Scheduler {
 
     /// Offers a payload to connections past their rings. `queue` puts it on the ring of one and gives its index there. True: the engine's
     /// thread has to wake up earlier than it meant to.
-    pub(super) fn offer(
+    pub(crate) fn offer(
         &mut self,
         now: Timestamp,
         offered: Offered<'_>,
@@ -432,7 +444,7 @@ impl Scheduler {
     }
 
     /// Has the policy of a connection drop what is of no more use, until there is room.
-    pub(super) fn make_room(
+    pub(crate) fn make_room(
         &mut self,
         now: Timestamp,
         id: u64,
@@ -446,7 +458,7 @@ impl Scheduler {
     }
 
     /// Whether many sinks are written to with one system call where the system can do that.
-    pub(super) fn set_batching(&mut self, on: bool) {
+    pub(crate) fn set_batching(&mut self, on: bool) {
         self.batching = if on { Batching::Untried } else { Batching::Off };
     }
 
@@ -560,7 +572,7 @@ impl Scheduler {
         self.remove(id, Ended::Broken(error.map_or(SinkError::PeerClosed, SinkError::from)));
     }
 
-    pub(super) fn abort_all(&mut self) {
+    pub(crate) fn abort_all(&mut self) {
         for id in self.connections.keys().copied().collect::<Vec<_>>() {
             if let Some(socket) = self.connections.get(&id).and_then(|served| served.connection.socket()) {
                 // Without the option the peer sees an end of file in the middle of a record instead of a reset.

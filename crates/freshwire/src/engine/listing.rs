@@ -5,18 +5,18 @@ use std::time::Duration;
 use freshwire_choice::{Choice, Outcome, Reason, Record};
 use freshwire_ring::Consumer;
 
-use super::scratch::Scratch;
+use super::turn::Scratch;
 use crate::stats::SinkStats;
 
 /// How often a policy is asked in a row before the engine turns to other connections.
-pub(super) const PICKS_PER_TURN: usize = 4096;
+pub(crate) const PICKS_PER_TURN: usize = 4096;
 
 /// The pause after which a policy that waits for a time in the past is asked again.
-pub(super) const PAST_WAIT: Duration = Duration::from_millis(1);
+pub(crate) const PAST_WAIT: Duration = Duration::from_millis(1);
 
 /// Looks at the ring for a policy: fills `scratch.records`. A policy that sees all of the queue is also told what others
 /// dropped from it.
-pub(super) fn list(
+pub(crate) fn list(
     consumer: &mut Consumer,
     choice: &mut dyn Choice,
     stats: &SinkStats,
@@ -27,7 +27,7 @@ pub(super) fn list(
 }
 
 /// Tells a policy that sees all of the queue what others dropped from it.
-pub(super) fn tell_of_others(
+pub(crate) fn tell_of_others(
     consumer: &mut Consumer,
     choice: &mut dyn Choice,
     stats: &SinkStats,
@@ -43,7 +43,7 @@ pub(super) fn tell_of_others(
     }
 }
 
-pub(super) fn tell_dropped(choice: &mut dyn Choice, stats: &SinkStats, record: Record, reason: Reason) {
+pub(crate) fn tell_dropped(choice: &mut dyn Choice, stats: &SinkStats, record: Record, reason: Reason) {
     choice.outcome(&record, Outcome::Dropped(reason));
     stats.on_dropped(record.layer, reason);
 }

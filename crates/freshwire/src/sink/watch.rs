@@ -8,11 +8,12 @@ use std::sync::Arc;
 use freshwire_io::poll::Event;
 use freshwire_ring::{Fate, Meta};
 
-use crate::ended::Ended;
-use crate::error::PushError;
+use super::ended::Ended;
+use super::handle::Sink;
+use super::id::{SinkId, StaleSink};
+use super::shared::SinkShared;
 use crate::sender::Sender;
-use crate::sink::{Sink, SinkShared};
-use crate::sink_id::{SinkId, StaleSink};
+use crate::sender::error::PushError;
 
 impl Sink {
     /// Returns a file that becomes readable when something has become of records, or the sink has ended: a push may find

@@ -1,4 +1,47 @@
-//! One payload on its way to many sinks past their rings.
+//! A payload that is offered to sinks past their rings.
+
+use freshwire_ring::Meta;
+
+use crate::sink::id::SinkId;
+
+/// A sink to which [`Sender::send_at_once`](crate::Sender::send_at_once) offers a payload.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The sink.
+    pub sink: SinkId,
+    /// The descriptor that the record would have there.
+    pub meta: Meta,
+    pub(crate) is_sent: bool,
+}
+
+impl Target {
+    /// A target: this sink, and the record's descriptor there.
+    pub fn new(sink: SinkId, meta: Meta) -> Self {
+        Self { sink, meta, is_sent: false }
+    }
+
+    /// Returns `true` if [`Sender::send_at_once`](crate::Sender::send_at_once) has sent the payload to this sink.
+    pub fn is_sent(&self) -> bool {
+        self.is_sent
+    }
+}
+
+/// Memory of such offers, and of looking up sinks.
+#[derive(Default)]
+pub(crate) struct OfferRoom {
+    /// The engine's numbers of the sinks in question, each with its place in the call.
+    pub(crate) order: Vec<(u64, usize)>,
+    /// The payload that goes past the rings.
+    pub(crate) bytes: Payload,
+}
+
+/// A payload that is offered to sinks past their rings.
+pub(crate) struct Offered<'a> {
+    pub(crate) bytes: &'a mut Payload,
+    pub(crate) targets: &'a mut [Target],
+    /// The sinks' numbers, ascending, each with the place of its offer.
+    pub(crate) order: &'a [(u64, usize)],
+}
 
 /// Room for framing bytes before a payload.
 const HEADROOM: usize = 256;
@@ -21,18 +64,18 @@ impl Payload {
         &mut self.0
     }
 
-    pub(super) fn len(&self) -> u32 {
+    pub(crate) fn len(&self) -> u32 {
         (self.0.len() - HEADROOM) as u32
     }
 
     /// `len` bytes from `offset` on.
-    pub(super) fn bytes(&self, offset: u32, len: u32) -> &[u8] {
+    pub(crate) fn bytes(&self, offset: u32, len: u32) -> &[u8] {
         let begin = HEADROOM + offset as usize;
         self.0.get(begin..begin + len as usize).unwrap_or_default()
     }
 
     /// Gives `send` the `head` and `len` bytes from `offset` on in one stretch; `None` if there is no room for the head.
-    pub(super) fn headed<T>(
+    pub(crate) fn headed<T>(
         &mut self,
         head: &mut [u8],
         offset: u32,

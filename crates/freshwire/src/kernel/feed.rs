@@ -10,13 +10,13 @@ use freshwire_media::framing::Framer;
 use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Meta, Producer, PushError, Stage, Standing, Taken};
 
-use crate::reserve::Reserve;
-use crate::sink::SinkShared;
+use crate::engine::listing::{PAST_WAIT, PICKS_PER_TURN, list};
+use crate::engine::turn::Scratch;
+use crate::engine::turn::{MAX_SLEEP, Next};
+use crate::sink::reserve::Reserve;
+use crate::sink::shared::SinkShared;
 use crate::stats::SinkStats;
 use crate::tcp::estimate::Estimate;
-use crate::tcp::listing::{PAST_WAIT, PICKS_PER_TURN, list};
-use crate::tcp::next::{MAX_SLEEP, Next};
-use crate::tcp::scratch::Scratch;
 
 /// How often acknowledgements are looked for: a quarter round trip within this.
 const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(25));
@@ -25,19 +25,19 @@ const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::fro
 const MAX_WAITING: u32 = 4 << 10;
 
 /// What a feed is made of.
-pub(in crate::tcp) struct Parts {
-    pub(in crate::tcp) consumer: Consumer,
-    pub(in crate::tcp) producer: Producer,
-    pub(in crate::tcp) choice: Box<dyn Choice>,
-    pub(in crate::tcp) framer: Box<dyn Framer>,
-    pub(in crate::tcp) reserve: Reserve,
-    pub(in crate::tcp) queue_target: Option<Duration>,
-    pub(in crate::tcp) congestion: String,
+pub(crate) struct Parts {
+    pub(crate) consumer: Consumer,
+    pub(crate) producer: Producer,
+    pub(crate) choice: Box<dyn Choice>,
+    pub(crate) framer: Box<dyn Framer>,
+    pub(crate) reserve: Reserve,
+    pub(crate) queue_target: Option<Duration>,
+    pub(crate) congestion: String,
 }
 
 /// Keeps about a segment's worth of chosen records in the kernel's ring. What the kernel has not begun is taken back when
 /// something changes, and chosen anew.
-pub(in crate::tcp) struct Feed {
+pub(crate) struct Feed {
     parts: Parts,
     estimate: Estimate,
     /// What lies in the kernel's ring, in its order.
@@ -63,7 +63,7 @@ struct Offered {
 }
 
 impl Feed {
-    pub(in crate::tcp) fn new(parts: Parts) -> Self {
+    pub(crate) fn new(parts: Parts) -> Self {
         Self {
             parts,
             estimate: Estimate::default(),
@@ -76,17 +76,17 @@ impl Feed {
         }
     }
 
-    pub(super) fn notified(&self) -> bool {
+    pub(crate) fn notified(&self) -> bool {
         self.parts.consumer.notified()
     }
 
     /// Whether the policy wants nothing more of the queue, and the kernel has sent what it was given.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.idle && self.offered.iter().all(|offered| !offered.is_unfinished())
     }
 
     /// Puts bytes of no record behind what was offered. False: there is no room.
-    pub(in crate::tcp) fn interject(&mut self, bytes: &[u8], socket: &RingSocket) -> bool {
+    pub(crate) fn interject(&mut self, bytes: &[u8], socket: &RingSocket) -> bool {
         self.framed.clear();
         self.framed.extend_from_slice(bytes);
         let Ok(index) = self.push(&Meta::default()) else { return false };
@@ -99,7 +99,7 @@ impl Feed {
     }
 
     /// Notes what the kernel did, and gives it what the policy chooses next.
-    pub(super) fn turn(
+    pub(crate) fn turn(
         &mut self,
         now: Timestamp,
         socket: &RingSocket,
@@ -139,7 +139,7 @@ impl Feed {
     }
 
     /// Says of each record that was offered what the kernel has done with it.
-    pub(super) fn settle(&mut self, now: Timestamp, shared: &SinkShared) {
+    pub(crate) fn settle(&mut self, now: Timestamp, shared: &SinkShared) {
         for at in 0..self.offered.len() {
             let index = self.offered[at].index;
             match self.parts.producer.standing(0, index) {
@@ -246,7 +246,7 @@ impl Feed {
     }
 
     /// Takes back all that the kernel has not begun.
-    pub(super) fn take_all_back(&mut self, now: Timestamp) {
+    pub(crate) fn take_all_back(&mut self, now: Timestamp) {
         let first = self.offered.iter().find_map(|offered| offered.record.as_ref());
         if let Some((taken, _)) = first {
             self.take_back(taken.record.index, now);
@@ -397,12 +397,12 @@ impl Feed {
     }
 
     /// Takes nothing more from the application's ring: what is ready there is dropped.
-    pub(super) fn refuse(&mut self, now: Timestamp) {
+    pub(crate) fn refuse(&mut self, now: Timestamp) {
         self.parts.consumer.close(Reason::Closed, now);
     }
 
     /// Resolves every record that is left. The socket is closed, so the kernel changes nothing any more.
-    pub(super) fn end(&mut self, reason: Reason, now: Timestamp, shared: &SinkShared) {
+    pub(crate) fn end(&mut self, reason: Reason, now: Timestamp, shared: &SinkShared) {
         self.settle(now, shared);
         for offered in &self.offered {
             if let Some((taken, _)) = &offered.record

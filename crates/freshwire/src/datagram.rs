@@ -1,0 +1,4 @@
+//! A sink over datagrams.
+
+pub(crate) mod path;
+pub(crate) mod sink;

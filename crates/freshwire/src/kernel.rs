@@ -1,0 +1,6 @@
+//! A sink whose records the kernel takes from a ring of its own.
+
+pub(crate) mod direct;
+pub(crate) mod feed;
+pub(crate) mod sink;
+pub(crate) mod view;

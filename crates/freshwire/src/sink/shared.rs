@@ -1,0 +1,144 @@
+//! What an engine, a sender and the owner of a sink have in common.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use freshwire_io::poll::Event;
+use freshwire_ring::MAX_KEPT_FATES;
+use freshwire_units::Timestamp;
+
+use super::carrier::CarrierInUse;
+use super::ended::Ended;
+use super::signal::Signal;
+use crate::kernel::view::KernelView;
+use crate::stats::{SinkSnapshot, SinkStats};
+
+/// What the engine and the owner of a sink both see.
+#[derive(Debug, Default)]
+pub(crate) struct SinkShared {
+    pub(crate) stats: SinkStats,
+    carrier: CarrierInUse,
+    /// Why it is not the carrier that was wanted.
+    pub(super) fallback: Option<String>,
+    /// Where the numbers are if the engine has none. Boxed: hardly a sink has it.
+    pub(crate) kernel: Option<Box<KernelView>>,
+    /// Acknowledgements of records whose slots were used again before.
+    late_acks: LateAcks,
+    ended: Mutex<Option<(Ended, Timestamp)>>,
+    changed: Condvar,
+    /// Tells a program that waits for changes.
+    signal: Signal,
+    /// Readable from the end on; made when a program asks, and let go at the end.
+    end_event: Mutex<Option<Event>>,
+}
+
+/// What the engine could not write into a ring any more, for whoever polls fates.
+#[derive(Debug, Default)]
+pub(crate) struct LateAcks {
+    list: Mutex<Vec<(u64, Option<Timestamp>)>>,
+    /// Spares the lock where there is nothing.
+    is_empty_hint: AtomicBool,
+}
+
+impl LateAcks {
+    /// Notes that the record at `index` was acknowledged; `at` if that is known. Of a program that polls nothing the newest are not kept.
+    pub(crate) fn add(&self, index: u64, at: Option<Timestamp>) {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        if list.len() < MAX_KEPT_FATES {
+            list.push((index, at));
+        }
+        self.is_empty_hint.store(false, Ordering::Release);
+    }
+
+    /// Takes all out.
+    pub(crate) fn take(&self) -> Vec<(u64, Option<Timestamp>)> {
+        if self.is_empty_hint.swap(true, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl SinkShared {
+    pub(crate) fn new(carrier: CarrierInUse, fallback: Option<String>, kernel: Option<KernelView>) -> Self {
+        Self { carrier, fallback, kernel: kernel.map(Box::new), ..Self::default() }
+    }
+
+    pub(super) fn snapshot(&self) -> SinkSnapshot {
+        let snapshot = match &self.kernel {
+            Some(kernel) => kernel.snapshot(),
+            None => self.stats.snapshot(),
+        };
+        let overwritten = self.stats.overwritten();
+        SinkSnapshot { carrier: self.carrier, overwritten, ..snapshot }
+    }
+
+    pub(crate) fn late_acks(&self) -> &LateAcks {
+        &self.late_acks
+    }
+
+    pub(crate) fn end(&self, ended: Ended) {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some((ended, freshwire_io::now()));
+        self.changed.notify_all();
+        if let Some(event) = self.lock_end_event().take() {
+            event.signal();
+        }
+        self.note_change();
+    }
+
+    /// A file that is readable from the end on.
+    pub(crate) fn end_event(&self) -> io::Result<Event> {
+        let mut kept = self.lock_end_event();
+        let event = match &*kept {
+            Some(event) => event.clone(),
+            None => kept.insert(Event::new()?).clone(),
+        };
+        // An end before the file was there has signalled nothing.
+        if self.has_ended() {
+            event.signal();
+            *kept = None;
+        }
+        Ok(event)
+    }
+
+    fn lock_end_event(&self) -> MutexGuard<'_, Option<Event>> {
+        self.end_event.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something became of records, or the sink has ended: wakes a program that waits for it.
+    #[inline]
+    pub(crate) fn note_change(&self) {
+        self.signal.set();
+    }
+
+    pub(crate) fn signal(&self) -> &Signal {
+        &self.signal
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.lock_end().is_some()
+    }
+
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.lock_end().as_ref().map(|(ended, _)| ended.clone())
+    }
+
+    pub(crate) fn ended_at(&self) -> Option<Timestamp> {
+        self.lock_end().as_ref().map(|&(_, at)| at)
+    }
+
+    fn lock_end(&self) -> MutexGuard<'_, Option<(Ended, Timestamp)>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wait(&self, timeout: Duration) -> Option<Ended> {
+        let guard = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let (guard, _) = self
+            .changed
+            .wait_timeout_while(guard, timeout, |ended| ended.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        guard.as_ref().map(|(ended, _)| ended.clone())
+    }
+}

@@ -10,7 +10,7 @@ use freshwire_media::framing::Framer;
 use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Meta, Producer, PushError, Stage, Standing, Taken};
 
-use crate::engine::listing::{PAST_WAIT, PICKS_PER_TURN, list};
+use crate::engine::queue::{PAST_WAIT, PICKS_PER_TURN, list, report_dropped};
 use crate::engine::turn::Scratch;
 use crate::engine::turn::{MAX_SLEEP, Next};
 use crate::sink::reserve::Reserve;
@@ -192,8 +192,7 @@ impl Feed {
         }
         if let (Some(reason), None) = (dropped(standing.stage), dropped(was)) {
             let _ = consumer.abandon(taken, reason, ended_at);
-            choice.outcome(record, Outcome::Dropped(reason));
-            stats.on_dropped(record.layer, reason);
+            report_dropped(choice.as_mut(), stats, *record, reason);
         }
     }
 
@@ -283,8 +282,7 @@ impl Feed {
                     let Some(&record) = scratch.records.get(place) else { return true };
                     // Too late means that somebody else edits or dropped it; the next look tells.
                     if self.parts.consumer.discard(record.index, why, now).is_ok() {
-                        self.parts.choice.outcome(&record, Outcome::Dropped(why));
-                        stats.on_dropped(record.layer, why);
+                        report_dropped(self.parts.choice.as_mut(), stats, record, why);
                     }
                 }
                 Decision::Send(place) => {
@@ -324,8 +322,7 @@ impl Feed {
             }
             Err(_) => {
                 let _ = consumer.abandon(&taken, Reason::Invalid, now);
-                choice.outcome(&record, Outcome::Dropped(Reason::Invalid));
-                stats.on_dropped(record.layer, Reason::Invalid);
+                report_dropped(choice.as_mut(), stats, record, Reason::Invalid);
                 true
             }
         }

@@ -19,6 +19,7 @@ use freshwire_ring::{Consumer, prefetch};
 
 use super::committed::{CommittedRecord, CommittedRecords, Number};
 use super::output::{End, Output, WriteTarget, Written};
+use crate::engine::queue::RecordQueue;
 use crate::engine::turn::Scratch;
 use crate::engine::turn::{MAX_SLEEP, Next};
 use crate::sink::ended::{CloseMode, Ended, SinkError};
@@ -50,9 +51,7 @@ enum Closing {
 
 pub(crate) struct TcpSink {
     socket: TcpSocket,
-    consumer: Consumer,
-    choice: Box<dyn Choice>,
-    framer: Box<dyn Framer>,
+    queue: RecordQueue,
     path: Path,
     output: Output,
     committed: CommittedRecords,
@@ -63,10 +62,7 @@ pub(crate) struct TcpSink {
     interjected: VecDeque<Vec<u8>>,
     /// The ring showed nothing but what was taken.
     drained: bool,
-    /// When the policy wants to be asked again although nothing changes.
-    ask_again_at: Timestamp,
     ending: Ending,
-    shared: Arc<SinkShared>,
 }
 
 /// How far a connection is with its end.
@@ -103,9 +99,7 @@ impl TcpSink {
         }
         Ok(Self {
             socket: parts.socket,
-            consumer: parts.consumer,
-            choice: parts.choice,
-            framer,
+            queue: RecordQueue::new(parts.consumer, parts.choice, framer, parts.shared),
             path,
             output,
             committed: CommittedRecords::default(),
@@ -113,14 +107,12 @@ impl TcpSink {
             at_boundary: true,
             interjected: VecDeque::new(),
             drained: false,
-            ask_again_at: Timestamp::MAX,
             ending: Ending {
                 closing: Closing::No,
                 give_up_at: Timestamp::MAX,
                 stall_timeout: parts.stall_timeout,
                 is_told: false,
             },
-            shared: parts.shared,
         })
     }
 
@@ -129,12 +121,12 @@ impl TcpSink {
     }
 
     pub(crate) fn shared(&self) -> &Arc<SinkShared> {
-        &self.shared
+        &self.queue.shared
     }
 
     /// Whether a producer has notified since the connection went to sleep.
     pub(crate) fn notified(&self) -> bool {
-        self.consumer.notified()
+        self.queue.consumer.notified()
     }
 
     /// The socket has something to tell: when something was acknowledged, or that it has failed. False: the former cannot be.
@@ -145,18 +137,18 @@ impl TcpSink {
     /// Asks the processor to have at hand what a turn touches besides this value; without `ring`, what a record past the ring touches.
     pub(crate) fn prefetch_parts(&self, ring: bool) {
         if ring {
-            self.consumer.prefetch();
+            self.queue.consumer.prefetch();
         } else {
-            self.consumer.prefetch_is_empty();
+            self.queue.consumer.prefetch_is_empty();
         }
-        prefetch(&*self.choice);
-        prefetch(&*self.framer);
-        self.shared.stats.prefetch();
+        prefetch(&*self.queue.choice);
+        prefetch(&*self.queue.framer);
+        self.queue.shared.stats.prefetch();
     }
 
     /// The same for what lies still further.
     pub(crate) fn prefetch_far(&self) {
-        self.framer.prefetch();
+        self.queue.framer.prefetch();
     }
 
     /// Queues bytes for the next place between two records. False: too many wait there already.
@@ -234,7 +226,7 @@ impl TcpSink {
         scratch: &mut Scratch,
     ) -> io::Result<ControlFlow<Next>> {
         if write > 0 || !self.path.is_known(now, &self.output) {
-            self.path.look(now, &self.socket, &mut self.consumer, &self.shared)?;
+            self.path.look(now, &self.socket, &mut self.queue.consumer, &self.queue.shared)?;
         }
         if self.ending.closing == Closing::Flush {
             return self.flush(now).map(ControlFlow::Break);
@@ -277,24 +269,24 @@ impl TcpSink {
 
     /// Nothing may be written now: sleep until a push, a time the policy named, or an acknowledgement.
     fn rest(&mut self, now: Timestamp) -> io::Result<Next> {
-        if self.ending.closing == Closing::Drain && self.ask_again_at == Timestamp::MAX {
-            self.consumer.refuse(Reason::Closed, now);
+        if self.ending.closing == Closing::Drain && self.queue.ask_again_at == Timestamp::MAX {
+            self.queue.consumer.refuse(Reason::Closed, now);
             if self.output.finish_session()? {
                 self.ending.closing = Closing::LastWords;
                 return Ok(Next::Again);
             }
         }
         if matches!(self.ending.closing, Closing::Drain | Closing::LastWords)
-            && self.ask_again_at == Timestamp::MAX
+            && self.queue.ask_again_at == Timestamp::MAX
         {
             self.socket.finish()?;
             self.ending.closing = Closing::Flush;
             return Ok(Next::Again);
         }
-        if !self.consumer.sleep() {
+        if !self.queue.consumer.sleep() {
             return Ok(Next::Again);
         }
-        Ok(Next::Push(self.ask_again_at.min(self.path.ack_watch(now)).min(now + MAX_SLEEP)))
+        Ok(Next::Push(self.queue.ask_again_at.min(self.path.ack_watch(now)).min(now + MAX_SLEEP)))
     }
 
     /// When a connection that rests, and that nothing calls, wants its next turn.
@@ -305,7 +297,8 @@ impl TcpSink {
 
     /// Writes what is committed. False: the socket has no room.
     fn write(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<bool> {
-        let target = WriteTarget { socket: &self.socket, source: &self.consumer, committed: &self.committed };
+        let target =
+            WriteTarget { socket: &self.socket, source: &self.queue.consumer, committed: &self.committed };
         let written = self.output.write(target, &mut scratch.write)?;
         Ok(self.written(written, now, scratch))
     }
@@ -314,7 +307,7 @@ impl TcpSink {
     fn written(&mut self, written: Option<Written>, now: Timestamp, scratch: &mut Scratch) -> bool {
         let Some(written) = written else { return false };
         self.path.wrote(written.wire);
-        self.shared.stats.on_write(written.wire);
+        self.queue.shared.stats.on_write(written.wire);
         for (number, end) in scratch.write.ended.drain(..) {
             self.end_record(now, number, end);
         }
@@ -325,13 +318,13 @@ impl TcpSink {
         let Some(committed) = self.committed.get(number) else { return };
         match end {
             End::Abandoned(reason) => {
-                give_up(&mut self.consumer, committed, reason, now);
+                give_up(&mut self.queue.consumer, committed, reason, now);
                 let record = committed.record();
-                self.dropped(record, reason);
+                self.queue.report_dropped(record, reason);
             }
             End::Finished => {
-                self.path.sent(&mut self.consumer, &committed.taken, now);
-                self.shared.stats.on_finished();
+                self.path.sent(&mut self.queue.consumer, &committed.taken, now);
+                self.queue.shared.stats.on_finished();
             }
         }
         self.committed.forget(number);
@@ -350,7 +343,7 @@ impl TcpSink {
         match mode {
             CloseMode::Drain => {}
             CloseMode::FinishRecord => {
-                self.consumer.refuse(Reason::Closed, now);
+                self.queue.consumer.refuse(Reason::Closed, now);
             }
             CloseMode::Abort => {
                 self.socket.abort()?;
@@ -372,7 +365,7 @@ impl TcpSink {
     /// Whether the stream was ended and all of it acknowledged.
     pub(crate) fn is_delivered(&mut self, now: Timestamp) -> bool {
         self.is_flushing()
-            && self.path.look(now, &self.socket, &mut self.consumer, &self.shared).is_ok()
+            && self.path.look(now, &self.socket, &mut self.queue.consumer, &self.queue.shared).is_ok()
             && self.path.all_acked()
     }
 
@@ -386,7 +379,7 @@ impl TcpSink {
     pub(crate) fn leave(mut self, reason: Reason, now: Timestamp, ended: Ended) {
         self.end(reason, now);
         self.ending.is_told = true;
-        let shared = Arc::clone(&self.shared);
+        let shared = Arc::clone(&self.queue.shared);
         drop(self);
         shared.end(ended);
     }
@@ -394,9 +387,9 @@ impl TcpSink {
     /// Resolves every record that is left.
     fn end(&mut self, reason: Reason, now: Timestamp) {
         for committed in self.committed.drain() {
-            give_up(&mut self.consumer, &committed, reason, now);
+            give_up(&mut self.queue.consumer, &committed, reason, now);
         }
-        self.consumer.close(reason, now);
+        self.queue.consumer.close(reason, now);
     }
 }
 
@@ -408,9 +401,9 @@ fn give_up(consumer: &mut Consumer, committed: &CommittedRecord, reason: Reason,
 impl Drop for TcpSink {
     fn drop(&mut self) {
         // One that the engine has not removed never reached it: the engine was gone before.
-        if !self.ending.is_told && !self.shared.has_ended() {
+        if !self.ending.is_told && !self.queue.shared.has_ended() {
             self.end(Reason::ConnectionLost, freshwire_io::now());
-            self.shared.end(Ended::Broken(SinkError::Stopped));
+            self.queue.shared.end(Ended::Broken(SinkError::Stopped));
         }
     }
 }

@@ -1,15 +1,14 @@
 //! Past the ring: a record that finds it empty and the path with room needs no place to wait in.
 
 use std::io;
-use std::ops::Range;
 
-use freshwire_choice::{Choice, Decision, Record};
+use freshwire_choice::Record;
 use freshwire_media::framing::Piece;
 use freshwire_record::Timestamp;
 
 use super::{Closing, TcpSink};
-use crate::engine::listing::tell_of_others;
 use crate::engine::offer::Payload;
+use crate::engine::queue::part_within;
 use crate::engine::turn::AtOnce;
 use crate::engine::turn::Scratch;
 use crate::tcp::batch::{Plan, PlannedPiece, PlannedWrite};
@@ -28,7 +27,7 @@ impl TcpSink {
         if !self.may_send(now, record, scratch)? {
             return Ok(AtOnce::Not);
         }
-        self.announce(record, now);
+        self.queue.announce(record, now);
         let wire = match self.write_alone(record, payload, scratch)? {
             Ok(wire) => wire,
             Err(committed) => {
@@ -53,15 +52,15 @@ impl TcpSink {
         if !self.may_send(now, record, scratch)? {
             return Ok(None);
         }
-        self.announce(record, now);
+        self.queue.announce(record, now);
         let (first, mut bytes) = (plan.pieces.len(), 0);
         loop {
             let before = plan.heads.len();
-            let Some(Piece { payload: body, last, .. }) = self.framer.next(usize::MAX, &mut plan.heads)
+            let Some(Piece { payload: body, last, .. }) = self.queue.framer.next(usize::MAX, &mut plan.heads)
             else {
                 break;
             };
-            let (start, len) = within(&body, record.len);
+            let (start, len) = part_within(&body, record.len);
             let head = before..plan.heads.len();
             bytes += head.len() as u64 + u64::from(len);
             plan.pieces.push(PlannedPiece { head, start, len });
@@ -103,30 +102,30 @@ impl TcpSink {
         if !self.is_idle() || !self.has_room(now, record.len)? {
             return Ok(false);
         }
-        if self.consumer.has_untold() {
-            tell_of_others(&mut self.consumer, self.choice.as_mut(), &self.shared.stats, scratch);
+        if self.queue.consumer.has_untold() {
+            self.queue.report_drops_by_others(scratch);
         }
         let view = self.path.view(now, 0);
-        Ok(self.choice.pick(now, std::slice::from_ref(record), &view) == Decision::Send(0))
+        Ok(self.queue.wants(now, record, &view))
     }
 
     /// What became of a record of which the socket has taken `wire` bytes.
     fn wrote(&mut self, now: Timestamp, wire: u64) -> AtOnce {
         self.path.wrote(wire);
-        self.shared.stats.on_write(wire);
+        self.queue.shared.stats.on_write(wire);
         if !self.output.is_empty() {
             return AtOnce::Part;
         }
         self.path.sent_past_ring();
-        self.shared.stats.on_finished();
+        self.queue.shared.stats.on_finished();
         AtOnce::Whole(self.latest_turn(now))
     }
 
     /// Keeps what is left of a record that was begun past the ring: it is the ring's newest, at `index`. False: somebody else
     /// has taken hold of it there, and the stream ends within a record.
     pub(crate) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
-        let Ok(taken) = self.consumer.take(index) else { return false };
-        self.consumer.commit(&taken, now, 0);
+        let Ok(taken) = self.queue.consumer.take(index) else { return false };
+        self.queue.consumer.commit(&taken, now, 0);
         self.committed.hold(taken);
         true
     }
@@ -139,15 +138,15 @@ impl TcpSink {
             && self.committed.is_empty()
             && self.interjected.is_empty()
             && !self.path.tells_acks()
-            && !self.framer.can_abandon()
-            && self.consumer.is_empty()
+            && !self.queue.framer.can_abandon()
+            && self.queue.consumer.is_empty()
     }
 
     /// Whether the path has shown no limit lately and takes a record of `len` bytes with its framing.
     fn has_room(&mut self, now: Timestamp, len: u32) -> io::Result<bool> {
         let needed = u64::from(len) + u64::from(len / FRAMING_SHARE) + FRAMING_BYTES;
         if !self.path.is_recent(now) {
-            self.path.look(now, &self.socket, &mut self.consumer, &self.shared)?;
+            self.path.look(now, &self.socket, &mut self.queue.consumer, &self.queue.shared)?;
         }
         Ok(self.path.is_calm(now)
             && self.path.budget(now, &self.output).is_some_and(|budget| budget >= needed))
@@ -162,11 +161,11 @@ impl TcpSink {
     ) -> io::Result<Result<u64, FirstPiece>> {
         let head = &mut scratch.head;
         head.clear();
-        let piece = self.framer.next(usize::MAX, head);
+        let piece = self.queue.framer.next(usize::MAX, head);
         let Some(Piece { payload: body, last: true, .. }) = &piece else {
             return Ok(Err(FirstPiece { piece, sent: None }));
         };
-        let (start, len) = within(body, record.len);
+        let (start, len) = part_within(body, record.len);
         let written = payload.headed(head, start, len, |bytes| self.socket.write(bytes));
         let sent = written.transpose()?.map(|sent| sent.unwrap_or(0) as u64);
         let whole = head.len() as u64 + u64::from(len);
@@ -186,13 +185,13 @@ impl TcpSink {
         output.heads().extend_from_slice(&scratch.head);
         let (mut head, mut piece) = (scratch.head.len(), committed.piece);
         while let Some(Piece { payload: body, last, .. }) = piece {
-            let (start, len) = within(&body, record.len);
+            let (start, len) = part_within(&body, record.len);
             output.push(number, head, start, len);
             if last {
                 break;
             }
             let before = output.heads().len();
-            piece = self.framer.next(usize::MAX, output.heads());
+            piece = self.queue.framer.next(usize::MAX, output.heads());
             head = output.heads().len() - before;
         }
         output.end(number, End::Finished);
@@ -210,13 +209,6 @@ struct FirstPiece {
     piece: Option<Piece>,
     /// How much of it the socket has taken, if that was tried.
     sent: Option<u64>,
-}
-
-/// Start and length of the part of a piece that lies in a record of `len` bytes.
-fn within(body: &Range<u32>, len: u32) -> (u32, u32) {
-    let end = body.end.min(len);
-    let start = body.start.min(end);
-    (start, end - start)
 }
 
 /// What a framing adds at most, roughly: an eighth of the payload and some headers.

@@ -1,12 +1,12 @@
 //! Choosing: from the ring to committed pieces.
 
-use freshwire_choice::{Choice, Decision, Outcome, Progress, Reason, Record};
+use freshwire_choice::{Progress, Reason, Record};
 use freshwire_media::framing::Piece;
 use freshwire_record::Timestamp;
 use freshwire_ring::Taken;
 
 use super::TcpSink;
-use crate::engine::listing::{PAST_WAIT, PICKS_PER_TURN, list, tell_dropped};
+use crate::engine::queue::{Picked, part_within};
 use crate::engine::turn::Scratch;
 use crate::tcp::committed::CommittedRecord;
 use crate::tcp::output::End;
@@ -27,7 +27,7 @@ impl TcpSink {
         let (mss, unsent) = (self.path.mss(), self.path.unsent());
         let goal = (unsent + budget.min(MAX_WRITE)).next_multiple_of(mss);
         self.drained = false;
-        let most_committed = self.consumer.region().config().in_progress_slots() as usize;
+        let most_committed = self.queue.consumer.region().config().committed_slots() as usize;
         // What is picked now is wanted before all that is queued, so only what an earlier write began can be overtaken.
         let mut may_overtake = self.committed.opened().is_some();
         while self.output.has_room() {
@@ -52,9 +52,9 @@ impl TcpSink {
                     return;
                 }
                 if !self.pick(now, scratch) {
-                    return self.replace();
+                    return;
                 }
-            } else if may_overtake && self.rest.is_none() && self.framer.can_be_overtaken() {
+            } else if may_overtake && self.rest.is_none() && self.queue.framer.can_be_overtaken() {
                 may_overtake = self.overtake(now, scratch);
             }
             if !self.plan(now, room) {
@@ -74,7 +74,7 @@ impl TcpSink {
         let piece = match self.rest.take() {
             Some(piece) => piece,
             None => {
-                if self.framer.can_abandon() {
+                if self.queue.framer.can_abandon() {
                     if let Some(reason) = self.reason_to_abandon(now) {
                         self.abandon(reason);
                         return true;
@@ -96,7 +96,7 @@ impl TcpSink {
         let committed = self.committed.opened().filter(|committed| committed.named > 0)?;
         let remaining = committed.taken.record.len - committed.named;
         let view = self.path.view(now, self.output.planned());
-        match self.choice.progress(now, &committed.record(), remaining, &view) {
+        match self.queue.choice.progress(now, &committed.record(), remaining, &view) {
             Progress::Abandon(reason) => Some(reason),
             Progress::Continue => None,
         }
@@ -104,7 +104,7 @@ impl TcpSink {
 
     fn abandon(&mut self, reason: Reason) {
         let before = self.output.heads().len();
-        self.framer.abandon(self.output.heads());
+        self.queue.framer.abandon(self.output.heads());
         let head = self.output.heads().len() - before;
         self.output.push(self.committed.number(), head, 0, 0);
         self.end_open_record(End::Abandoned(reason));
@@ -124,7 +124,7 @@ impl TcpSink {
     /// The framing's next piece of the open record, with its framing bytes committed; `None` if the record has ended.
     fn next_piece(&mut self, room: u64) -> Option<Piece> {
         let before = self.output.heads().len();
-        let Some(piece) = self.framer.next(room as usize, self.output.heads()) else {
+        let Some(piece) = self.queue.framer.next(room as usize, self.output.heads()) else {
             self.end_open_record(End::Finished);
             return None;
         };
@@ -144,13 +144,12 @@ impl TcpSink {
     fn commit(&mut self, mut piece: Piece, room: u64) {
         let number = self.committed.number();
         let Some(committed) = self.committed.opened_mut() else { return };
-        let end = piece.payload.end.min(committed.taken.record.len);
-        let start = piece.payload.start.min(end);
-        let len = u64::from(end - start).min(room) as u32;
+        let (start, whole) = part_within(&piece.payload, committed.taken.record.len);
+        let len = u64::from(whole).min(room) as u32;
         committed.named = committed.named.max(start + len);
         self.output.push(number, 0, start, len);
-        if start + len < end {
-            piece.payload = start + len..end;
+        if len < whole {
+            piece.payload = start + len..start + whole;
             self.rest = Some(piece);
             return;
         }
@@ -160,65 +159,27 @@ impl TcpSink {
         }
     }
 
-    /// Asks the policy until it names a record that is still there, and begins that one. False: there is nothing, it holds back,
-    /// or it was asked often enough for now. A position outside the queue counts as holding back.
+    /// Commits the record that the policy names. False: there is none for now.
     fn pick(&mut self, now: Timestamp, scratch: &mut Scratch) -> bool {
-        self.ask_again_at = Timestamp::MAX;
-        for _ in 0..PICKS_PER_TURN {
-            list(&mut self.consumer, self.choice.as_mut(), &self.shared.stats, scratch);
-            let records = &scratch.records;
-            if records.is_empty() {
-                return false;
-            }
-            let view = self.path.view(now, self.output.planned());
-            match self.choice.pick(now, records, &view) {
-                Decision::Wait(until) => {
-                    let until = until.unwrap_or(Timestamp::MAX);
-                    self.ask_again_at = if until > now { until } else { now + PAST_WAIT };
-                    return false;
-                }
-                Decision::Drop(place, reason) => {
-                    let Some(&record) = records.get(place) else { return false };
-                    // Too late means that somebody else edits or dropped it; the next look tells.
-                    if self.consumer.discard(record.index, reason, now).is_ok() {
-                        self.dropped(record, reason);
-                        if place == 0 {
-                            self.framer.missed(record.seq);
-                        }
-                    }
-                }
-                Decision::Send(place) => {
-                    let Some(record) = records.get(place) else { return false };
-                    if let Ok(taken) = self.consumer.take(record.index) {
-                        // Before a keyframe that takes seconds, what the decoder holds is to be seen.
-                        self.replace();
-                        self.drained = records.len() == 1 && self.choice.lookahead() > 1;
-                        self.begin(taken, now);
-                        return true;
-                    }
-                }
-            }
-        }
-        self.ask_again_at = now;
-        false
-    }
-
-    /// Begins a record that the policy wants before the rest of the one that is open, where the framing can do that; false if there
-    /// is none.
-    fn overtake(&mut self, now: Timestamp, scratch: &mut Scratch) -> bool {
-        let Some(open) = self.committed.opened().map(CommittedRecord::record) else { return false };
-        list(&mut self.consumer, self.choice.as_mut(), &self.shared.stats, scratch);
-        let may = |record: &&Record| {
-            self.choice.overtakes(now, record, &open) && self.framer.can_overtake(record.seq)
-        };
-        let Some(index) = scratch.records.iter().find(may).map(|record| record.index) else { return false };
-        // Too late means that somebody else edits or dropped it; the next look tells.
-        let Ok(taken) = self.consumer.take(index) else { return false };
+        let Self { queue, path, output, .. } = self;
+        let picked = queue.pick(now, || path.view(now, output.planned()), scratch);
+        // Before a keyframe that takes seconds, the decoder is to show what it holds.
+        self.replace();
+        let Some(Picked { taken, is_last }) = picked else { return false };
+        self.drained = is_last;
         self.begin(taken, now);
         true
     }
 
-    /// Drops what the policy calls of no more use, one after the other, until `has_room` says so.
+    /// Commits a record that the policy wants before the rest of the open one. False: there is none.
+    fn overtake(&mut self, now: Timestamp, scratch: &mut Scratch) -> bool {
+        let Some(open) = self.committed.opened().map(CommittedRecord::record) else { return false };
+        let Some(taken) = self.queue.overtake(now, &open, scratch) else { return false };
+        self.begin(taken, now);
+        true
+    }
+
+    /// See [`RecordQueue::make_room`](crate::engine::queue::RecordQueue::make_room).
     pub(crate) fn make_room(
         &mut self,
         now: Timestamp,
@@ -226,59 +187,26 @@ impl TcpSink {
         has_room: &mut dyn FnMut() -> bool,
         scratch: &mut Scratch,
     ) {
-        // A policy that sends all of it in order gives up nothing: the push that asks costs no look at the queue.
-        if self.choice.is_in_order() && !self.choice.drops_expired() {
-            return;
-        }
-        for _ in 0..self.consumer.region().config().slots {
-            // All of the queue: what makes room may lie behind what would be sent next.
-            self.consumer.queue(usize::MAX, &mut scratch.records);
-            let Some((place, reason)) = self.choice.stale(now, &scratch.records, newcomer) else { return };
-            let Some(&record) = scratch.records.get(place) else { return };
-            // Too late means that somebody else edits or dropped it; the next look tells.
-            if self.consumer.discard(record.index, reason, now).is_ok() {
-                self.dropped(record, reason);
-                if place == 0 {
-                    self.framer.missed(record.seq);
-                }
-            }
-            if has_room() {
-                return;
-            }
-        }
+        self.queue.make_room(now, newcomer, has_room, scratch);
     }
 
     fn begin(&mut self, taken: Taken, now: Timestamp) {
-        // It may have been modified or replaced since the policy saw it.
-        let record = taken.record;
         let unsent = self.path.unsent() + self.output.planned();
-        self.consumer.commit(&taken, now, u32::try_from(unsent).unwrap_or(u32::MAX));
+        self.queue.commit(&taken, now, u32::try_from(unsent).unwrap_or(u32::MAX));
         if let Some(unread) = self.path.unread() {
-            self.consumer.note_unread(&taken, unread);
+            self.queue.consumer.note_unread(&taken, unread);
         }
-        self.announce(&record, now);
         self.committed.open(taken);
-    }
-
-    /// Tells policy, statistics and framing of a record that is begun.
-    pub(super) fn announce(&mut self, record: &Record, now: Timestamp) {
-        self.choice.outcome(record, Outcome::Sent);
-        self.shared.stats.on_committed(record.layer, now.saturating_since(record.generated));
-        self.framer.begin(record.seq, record.len);
     }
 
     /// Commits what the receiver gets in the place of records that were dropped.
     fn replace(&mut self) {
         let before = self.output.heads().len();
-        let replaced = self.framer.replace(self.output.heads());
+        let replaced = self.queue.framer.replace(self.output.heads());
         let head = self.output.heads().len() - before;
         if head > 0 {
             self.output.push(None, head, 0, 0);
-            self.shared.stats.on_replaced(replaced as u64);
+            self.queue.shared.stats.on_replaced(replaced as u64);
         }
-    }
-
-    pub(super) fn dropped(&mut self, record: Record, reason: Reason) {
-        tell_dropped(self.choice.as_mut(), &self.shared.stats, record, reason);
     }
 }

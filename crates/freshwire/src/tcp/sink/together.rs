@@ -38,7 +38,8 @@ impl TcpSink {
 
     /// Adds what the write takes. It stays where it is until [`end_turn`](Self::end_turn).
     pub(crate) fn slices(&self, scratch: &mut Scratch, out: &mut Vec<IoSlice>) {
-        let target = WriteTarget { socket: &self.socket, source: &self.consumer, committed: &self.committed };
+        let target =
+            WriteTarget { socket: &self.socket, source: &self.queue.consumer, committed: &self.committed };
         out.extend_from_slice(self.output.list(target, &mut scratch.write));
     }
 

@@ -1,3 +1,4 @@
+mod entry;
 pub(crate) mod error;
 #[cfg(feature = "fanout")]
 mod fanout;
@@ -6,20 +7,19 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use freshwire_ring::{
-    ClaimError, Config, Consumer, Edit, EditError, Fate, Meta, Producer, PushError as RingError, Record,
-    Region, Replaced, Stored,
+    ClaimError, Config, Consumer, Edit, EditError, Fate, Meta, Producer, PushError as RingError, Region,
+    Replaced, Stored,
 };
 
+use self::entry::{EngineSinkId, Entry, Route, find, find_mut};
 use crate::datagram::path::DatagramPath;
 #[cfg(feature = "fanout")]
 use crate::engine::offer::OfferRoom;
 use crate::engine::{Added, EngineGroup, GroupShare, Handle};
-use crate::kernel::direct::Direct;
 use crate::sender::error::{ModifyError, PushError, SenderError};
 use crate::sink::config::SinkConfig;
 use crate::sink::handle::{Call, Sink};
 use crate::sink::id::{SinkId, StaleSink};
-use crate::sink::shared::SinkShared;
 
 /// The application's handle: queues records and, until they are committed, drops, modifies or replaces them.
 /// One arena holds the payloads of all sinks.
@@ -33,7 +33,7 @@ pub struct Sender {
     producer: Producer,
     engines: Option<GroupShare>,
     /// Engines to wake after a push, by place. Kept for its memory.
-    called: Vec<bool>,
+    to_wake: Vec<bool>,
     /// Rings that were [given back](Self::reuse).
     left: Vec<usize>,
     /// By ring, its sink; the last one, if that has ended and the ring has no other.
@@ -42,32 +42,6 @@ pub struct Sender {
     missed: Vec<(SinkId, PushError)>,
     #[cfg(feature = "fanout")]
     buffers: OfferRoom,
-}
-
-/// A sink as its sender sees it.
-struct Entry {
-    id: SinkId,
-    shared: Arc<SinkShared>,
-    server: ServedBy,
-}
-
-/// Where a sink's records go.
-enum ServedBy {
-    /// An engine serves the region's ring.
-    Engine(Numbered),
-    /// The records are in the kernel's own ring.
-    Direct(Box<Direct>),
-    /// An A1 node serves the region's ring.
-    Node(Box<dyn Call>),
-}
-
-/// A sink of an engine.
-#[derive(Clone, Copy)]
-struct Numbered {
-    /// The engine's place in the group.
-    engine: usize,
-    /// The engine's number for the sink.
-    number: u64,
 }
 
 impl Sender {
@@ -104,7 +78,7 @@ impl Sender {
         Ok(Self {
             producer,
             engines: engines.map(GroupShare::new),
-            called: Vec::new(),
+            to_wake: Vec::new(),
             left: Vec::new(),
             sinks: Vec::new(),
             missed: Vec::new(),
@@ -130,10 +104,10 @@ impl Sender {
         let ack_fates = config.ack_fates;
         let engine = self.engine(at)?;
         let Added { id: number, sink, direct } = engine.admit(stream, consumer, config, place, true)?;
-        let by_engine = ServedBy::Engine(Numbered { engine: at, number });
-        self.enter(&sink, direct.map_or(by_engine, |direct| ServedBy::Direct(Box::new(direct))));
-        if ack_fates {
-            let (producer, ring) = self.producer_of(sink.id());
+        let by_engine = Route::Engine(EngineSinkId { engine: at, number });
+        self.enter(&sink, direct.map_or(by_engine, |direct| Route::Kernel(Box::new(direct))));
+        if ack_fates && let Ok(entry) = find_mut(&mut self.sinks, sink.id()) {
+            let (producer, ring) = entry.producer(&mut self.producer);
             producer.keep_fates(ring);
         }
         Ok(sink)
@@ -155,7 +129,7 @@ impl Sender {
         self.check_keys(&config)?;
         let consumer = self.free_ring()?;
         let Added { id: number, sink, .. } = self.engine(at)?.add_datagrams(path, consumer, config, place);
-        self.enter(&sink, ServedBy::Engine(Numbered { engine: at, number }));
+        self.enter(&sink, Route::Engine(EngineSinkId { engine: at, number }));
         Ok(sink)
     }
 
@@ -170,10 +144,7 @@ impl Sender {
     ///
     /// [`StaleSink`] if the sender does not serve the sink.
     pub fn engine_of(&self, sink: SinkId) -> Result<Option<usize>, StaleSink> {
-        Ok(match self.entry(sink)?.server {
-            ServedBy::Engine(Numbered { engine, .. }) => Some(engine),
-            ServedBy::Direct(_) | ServedBy::Node(_) => None,
-        })
+        Ok(find(&self.sinks, sink)?.engine().map(|id| id.engine))
     }
 
     fn check_keys(&self, config: &SinkConfig) -> Result<(), SenderError> {
@@ -190,30 +161,18 @@ impl Sender {
         serve: impl FnOnce(Consumer) -> Result<(Sink, Box<dyn Call>), SenderError>,
     ) -> Result<Sink, SenderError> {
         let (sink, caller) = serve(self.free_ring()?)?;
-        self.enter(&sink, ServedBy::Node(caller));
+        self.enter(&sink, Route::Node(caller));
         Ok(sink)
     }
 
     /// Notes a new sink, in place of the one that had its ring before.
-    fn enter(&mut self, sink: &Sink, server: ServedBy) {
+    fn enter(&mut self, sink: &Sink, route: Route) {
         let id = sink.id();
         self.left.retain(|&ring| ring != id.ring());
         if id.ring() >= self.sinks.len() {
             self.sinks.resize_with(id.ring() + 1, || None);
         }
-        self.sinks[id.ring()] = Some(Entry { id, shared: Arc::clone(&sink.shared), server });
-    }
-
-    fn entry(&self, sink: SinkId) -> Result<&Entry, StaleSink> {
-        let entry = self.sinks.get(sink.ring()).and_then(Option::as_ref);
-        entry.filter(|entry| entry.id == sink).ok_or(StaleSink(sink))
-    }
-
-    /// The kernel's ring of this sink, if it has one.
-    fn direct(&mut self, sink: SinkId) -> Result<Option<&mut Direct>, StaleSink> {
-        let entry = self.sinks.get_mut(sink.ring()).and_then(Option::as_mut);
-        let entry = entry.filter(|entry| entry.id == sink).ok_or(StaleSink(sink))?;
-        Ok(if let ServedBy::Direct(direct) = &mut entry.server { Some(direct) } else { None })
+        self.sinks[id.ring()] = Some(Entry { id, shared: Arc::clone(&sink.shared), route });
     }
 
     /// A ring for a new sink. It stays free until [`enter`](Self::enter): a caller that fails on the way just drops it.
@@ -253,54 +212,11 @@ impl Sender {
         self.producer.region()
     }
 
-    /// The producer that fills the ring of a sink, and the ring's index there.
-    fn producer_of(&mut self, sink: SinkId) -> (&mut Producer, usize) {
-        match self.sinks.get_mut(sink.ring()) {
-            Some(Some(Entry { server: ServedBy::Direct(direct), .. })) => (&mut direct.producer, 0),
-            _ => (&mut self.producer, sink.ring()),
-        }
-    }
-
-    /// Wakes whatever serves this sink.
-    fn call(&self, sink: SinkId) {
-        match self.entry(sink).map(|entry| &entry.server) {
-            Ok(ServedBy::Node(node)) => node.call(),
-            Ok(&ServedBy::Engine(Numbered { engine, .. })) => {
-                if let Ok(engine) = self.engine(engine) {
-                    engine.wake();
-                }
-            }
-            Ok(ServedBy::Direct(_)) | Err(_) => {}
-        }
-    }
-
-    fn call_engines(&self) {
-        self.engines.iter().flat_map(GroupShare::engines).for_each(Handle::wake);
-    }
-
-    /// Notes an engine for [`call_noted`](Self::call_noted).
-    fn note_call(called: &mut Vec<bool>, engine: usize) {
-        if engine >= called.len() {
-            called.resize(engine + 1, false);
-        }
-        called[engine] = true;
-    }
-
-    /// Wakes a sink's node, or notes its engine.
-    fn call_later(&mut self, sink: SinkId) {
-        let Ok(entry) = self.entry(sink) else { return };
-        match &entry.server {
-            ServedBy::Node(node) => node.call(),
-            &ServedBy::Engine(Numbered { engine, .. }) => Self::note_call(&mut self.called, engine),
-            ServedBy::Direct(_) => {}
-        }
-    }
-
     /// Wakes the engines that were noted, each once.
-    fn call_noted(&mut self) {
-        let Self { called, engines: Some(engines), .. } = self else { return };
-        let noted = called.iter_mut().zip(engines.engines());
-        noted.filter_map(|(called, engine)| std::mem::take(called).then_some(engine)).for_each(Handle::wake);
+    fn wake_noted_engines(&mut self) {
+        let Self { to_wake, engines: Some(engines), .. } = self else { return };
+        let noted = to_wake.iter_mut().zip(engines.engines());
+        noted.filter_map(|(noted, engine)| std::mem::take(noted).then_some(engine)).for_each(Handle::wake);
     }
 
     /// Queues a record for a sink and returns its number: [`Meta::seq`], or the next one if that is
@@ -313,61 +229,24 @@ impl Sender {
     /// after the sink's end, [`PushError::TooLarge`] for a record that never fits. The record's fate is then
     /// [`Outcome::Refused`](freshwire_ring::Outcome::Refused). [`PushError::StaleSink`] if another sink has the ring.
     pub fn push(&mut self, sink: SinkId, payload: &[u8], meta: &Meta) -> Result<u64, PushError> {
-        self.entry(sink)?;
-        let meta = &self.producer.number(meta);
-        if let Some(direct) = self.direct(sink)? {
-            let pushed = direct.push(payload, meta);
-            return self.checked(sink, meta, pushed).map(|_index| meta.seq);
-        }
-        let mut pushed = self.producer.push(sink.ring(), payload, meta);
-        if self.make_room(sink, payload.len(), meta, pushed.err()) {
-            pushed = self.producer.push(sink.ring(), payload, meta);
-        }
-        if self.checked(sink, meta, pushed)?.notify {
-            self.call(sink);
+        let Self { producer, engines, sinks, .. } = self;
+        let entry = find_mut(sinks, sink)?;
+        let meta = &producer.number(meta);
+        let pushed = match &mut entry.route {
+            // The kernel is notified already.
+            Route::Kernel(direct) => direct.push(payload, meta).map(|_index| false),
+            _ => {
+                let push = |producer: &mut Producer| producer.push(sink.ring(), payload, meta);
+                let pushed = entry.push_with(producer, engines.as_ref(), payload.len(), meta, push);
+                pushed.map(|pushed| pushed.notify)
+            }
+        };
+        match pushed {
+            Ok(true) => entry.wake(engines.as_ref()),
+            Ok(false) => {}
+            Err(error) => return Err(entry.refused(producer, error, meta)),
         }
         Ok(meta.seq)
-    }
-
-    /// After a push that found no room: has the policy drop what has expired or is superseded. Returns `true` if there is
-    /// room now.
-    #[cold]
-    fn make_room(&mut self, sink: SinkId, len: usize, meta: &Meta, error: Option<RingError>) -> bool {
-        if !matches!(error, Some(RingError::Full | RingError::OutOfBlocks)) {
-            return false;
-        }
-        let Ok(&Entry { server: ServedBy::Engine(Numbered { engine, number }), .. }) = self.entry(sink)
-        else {
-            return false;
-        };
-        let Self { producer, engines: Some(engines), .. } = self else { return false };
-        let Some(engine) = engines.engines().get(engine) else { return false };
-        let Ok(bytes) = u32::try_from(len) else { return false };
-        let mut has_room = || producer.has_room(sink.ring(), len);
-        engine.make_room(number, &Record::of(meta, bytes), &mut has_room);
-        has_room()
-    }
-
-    /// The result of a push. A record that was not taken has that as its fate.
-    #[inline]
-    fn checked<T>(
-        &mut self,
-        sink: SinkId,
-        meta: &Meta,
-        pushed: Result<T, RingError>,
-    ) -> Result<T, PushError> {
-        pushed.map_err(|error| {
-            self.refused(sink, error, meta);
-            PushError::of(error, sink)
-        })
-    }
-
-    #[cold]
-    fn refused(&mut self, sink: SinkId, error: RingError, meta: &Meta) {
-        if matches!(error, RingError::Full | RingError::OutOfBlocks | RingError::Closed) {
-            let (producer, ring) = self.producer_of(sink);
-            producer.note_refused(ring, meta.seq);
-        }
     }
 
     /// Queues one payload for several sinks, with the same number. It is copied once, and once more into each kernel
@@ -387,37 +266,40 @@ impl Sender {
         payload: &[u8],
         meta: &Meta,
     ) -> Result<usize, PushError> {
-        let meta = &self.producer.number(meta);
+        let Self { producer, engines, sinks: entries, missed, to_wake, .. } = self;
+        let meta = &producer.number(meta);
         let mut stored = None;
-        self.missed.clear();
+        missed.clear();
         let (mut taken, mut result) = (0, Ok(()));
         for sink in sinks {
-            let pushed = match self.direct(sink) {
+            let entry = match find_mut(entries, sink) {
+                Ok(entry) => entry,
                 Err(stale) => {
-                    self.missed.push((sink, stale.into()));
+                    missed.push((sink, stale.into()));
                     continue;
                 }
-                Ok(Some(direct)) => match direct.push(payload, meta) {
+            };
+            let pushed = match &mut entry.route {
+                Route::Kernel(direct) => match direct.push(payload, meta) {
                     Err(RingError::OutOfBlocks) => Err(RingError::Full),
-                    pushed => pushed.map(|_| false),
+                    pushed => pushed.map(|_index| false),
                 },
-                Ok(None) => match self.push_once(&mut stored, sink.ring(), payload, meta) {
-                    Err(error) if self.make_room(sink, payload.len(), meta, Some(error)) => {
-                        self.push_once(&mut stored, sink.ring(), payload, meta)
-                    }
-                    pushed => pushed,
-                },
+                _ => {
+                    let push = |producer: &mut Producer| {
+                        push_once(producer, &mut stored, sink.ring(), payload, meta)
+                    };
+                    entry.push_with(producer, engines.as_ref(), payload.len(), meta, push)
+                }
             };
             match pushed {
                 Ok(asleep) => {
                     taken += 1;
                     if asleep {
-                        self.call_later(sink);
+                        entry.wake_later(to_wake);
                     }
                 }
                 Err(error @ (RingError::Full | RingError::Closed)) => {
-                    self.missed.push((sink, PushError::of(error, sink)));
-                    self.refused(sink, error, meta);
+                    missed.push((sink, entry.refused(producer, error, meta)));
                 }
                 Err(error) => {
                     result = Err(PushError::of(error, sink));
@@ -425,29 +307,14 @@ impl Sender {
                 }
             }
         }
-        // One call for all sinks of an engine.
-        self.call_noted();
+        // One wake-up for all sinks of an engine.
+        self.wake_noted_engines();
         result.map(|()| taken)
     }
 
     /// Sinks that missed the last [`push_to_all`](Self::push_to_all) or [`replace_to_all`](Self::replace_to_all), with the reason.
     pub fn missed(&self) -> &[(SinkId, PushError)] {
         &self.missed
-    }
-
-    /// Pushes a payload that is stored when the first ring needs it. True: the engine has to be notified.
-    fn push_once(
-        &mut self,
-        stored: &mut Option<Stored>,
-        ring: usize,
-        payload: &[u8],
-        meta: &Meta,
-    ) -> Result<bool, RingError> {
-        let stored = match stored {
-            Some(stored) => stored,
-            None => stored.insert(self.producer.store(payload)?),
-        };
-        self.producer.push_stored(ring, stored, meta).map(|pushed| pushed.notify)
     }
 
     /// Drops the queued records with this number. Returns `true` if there was one: it is never sent. Returns `false` if
@@ -457,8 +324,7 @@ impl Sender {
     ///
     /// [`StaleSink`] if the sender does not serve the sink.
     pub fn drop_seq(&mut self, sink: SinkId, seq: u64) -> Result<bool, StaleSink> {
-        self.entry(sink)?;
-        let (producer, ring) = self.producer_of(sink);
+        let (producer, ring) = find_mut(&mut self.sinks, sink)?.producer(&mut self.producer);
         Ok(producer.drop_seq(ring, seq))
     }
 
@@ -476,11 +342,12 @@ impl Sender {
         seq: u64,
         change: impl FnOnce(&mut Edit<'_>) -> Result<(), EditError>,
     ) -> Result<(), ModifyError> {
-        if let Some(direct) = self.direct(sink)? {
+        let entry = find_mut(&mut self.sinks, sink)?;
+        if let Route::Kernel(direct) = &mut entry.route {
             return Ok(direct.modify(seq, change)?);
         }
         if self.producer.modify(sink.ring(), seq, change)? {
-            self.call(sink);
+            entry.wake(self.engines.as_ref());
         }
         Ok(())
     }
@@ -493,10 +360,12 @@ impl Sender {
     ///
     /// As [`push`](Self::push).
     pub fn replace(&mut self, sink: SinkId, payload: &[u8], meta: &Meta) -> Result<Replaced, PushError> {
-        let meta = &self.producer.number(meta);
-        let replaced = self.replace_quietly(sink, payload, meta)?;
+        let Self { producer, engines, sinks, .. } = self;
+        let meta = &producer.number(meta);
+        let entry = find_mut(sinks, sink)?;
+        let replaced = replace_quietly(entry, producer, engines.as_ref(), payload, meta)?;
         if replaced.pushed().notify {
-            self.call(sink);
+            entry.wake(engines.as_ref());
         }
         Ok(replaced)
     }
@@ -514,46 +383,34 @@ impl Sender {
         payload: &[u8],
         meta: &Meta,
     ) -> Result<usize, PushError> {
-        let meta = &self.producer.number(meta);
-        self.missed.clear();
+        let Self { producer, engines, sinks: entries, missed, to_wake, .. } = self;
+        let meta = &producer.number(meta);
+        missed.clear();
         let (mut taken, mut result) = (0, Ok(()));
         for sink in sinks {
-            match self.replace_quietly(sink, payload, meta) {
+            let entry = match find_mut(entries, sink) {
+                Ok(entry) => entry,
+                Err(stale) => {
+                    missed.push((sink, stale.into()));
+                    continue;
+                }
+            };
+            match replace_quietly(entry, producer, engines.as_ref(), payload, meta) {
                 Ok(replaced) => {
                     taken += 1;
                     if replaced.pushed().notify {
-                        self.call_later(sink);
+                        entry.wake_later(to_wake);
                     }
                 }
                 Err(PushError::TooLarge) => {
                     result = Err(PushError::TooLarge);
                     break;
                 }
-                Err(error) => self.missed.push((sink, error)),
+                Err(error) => missed.push((sink, error)),
             }
         }
-        self.call_noted();
+        self.wake_noted_engines();
         result.map(|()| taken)
-    }
-
-    /// Replaces a value that has its number, and wakes nobody.
-    fn replace_quietly(&mut self, sink: SinkId, payload: &[u8], meta: &Meta) -> Result<Replaced, PushError> {
-        self.entry(sink)?;
-        let replaced = match self.direct(sink)? {
-            Some(direct) => direct.replace(payload, meta),
-            None => {
-                let mut replaced = self.producer.replace(sink.ring(), payload, meta);
-                if self.make_room(sink, payload.len(), meta, replaced.err()) {
-                    replaced = self.producer.replace(sink.ring(), payload, meta);
-                }
-                replaced
-            }
-        };
-        let replaced = self.checked(sink, meta, replaced)?;
-        if let Replaced::InPlace(_) = replaced {
-            self.entry(sink)?.shared.stats.on_overwritten();
-        }
-        Ok(replaced)
     }
 
     /// Returns the next known fate of a sink's records, each once, including refused records. The order is
@@ -567,10 +424,11 @@ impl Sender {
     ///
     /// [`StaleSink`] if the sender does not serve the sink: fates last until another sink gets the ring.
     pub fn poll_fate(&mut self, sink: SinkId) -> Result<Option<Fate>, StaleSink> {
-        for (index, at) in self.entry(sink)?.shared.late_acks().take() {
+        let entry = find_mut(&mut self.sinks, sink)?;
+        for (index, at) in entry.shared.late_acks().take() {
             self.producer.note_acked(sink.ring(), index, at);
         }
-        let (producer, ring) = self.producer_of(sink);
+        let (producer, ring) = entry.producer(&mut self.producer);
         Ok(producer.poll_fate(ring))
     }
 
@@ -580,7 +438,7 @@ impl Sender {
     ///
     /// As [`poll_fate`](Self::poll_fate).
     pub fn fates(&mut self, sink: SinkId) -> Result<impl Iterator<Item = Fate> + '_, StaleSink> {
-        self.entry(sink)?;
+        find(&self.sinks, sink)?;
         Ok(std::iter::from_fn(move || self.poll_fate(sink).ok().flatten()))
     }
 
@@ -590,10 +448,8 @@ impl Sender {
     ///
     /// [`StaleSink`] if the sender does not serve the sink.
     pub fn fates_lost(&self, sink: SinkId) -> Result<u64, StaleSink> {
-        Ok(match &self.entry(sink)?.server {
-            ServedBy::Direct(direct) => direct.producer.fates_lost(0),
-            _ => self.producer.fates_lost(sink.ring()),
-        })
+        let (producer, ring) = find(&self.sinks, sink)?.look(&self.producer);
+        Ok(producer.fates_lost(ring))
     }
 
     /// Number of queued records of a sink: neither committed nor dropped.
@@ -602,10 +458,8 @@ impl Sender {
     ///
     /// [`StaleSink`] if the sender does not serve the sink.
     pub fn waiting(&self, sink: SinkId) -> Result<usize, StaleSink> {
-        Ok(match &self.entry(sink)?.server {
-            ServedBy::Direct(direct) => direct.producer.pending(0),
-            _ => self.producer.pending(sink.ring()),
-        })
+        let (producer, ring) = find(&self.sinks, sink)?.look(&self.producer);
+        Ok(producer.pending(ring))
     }
 
     /// Returns `true` if a push of `len` bytes would find space now. If there is none, first drops records that the policy
@@ -615,9 +469,10 @@ impl Sender {
     ///
     /// [`StaleSink`] if the sender does not serve the sink.
     pub fn has_room(&mut self, sink: SinkId, len: usize, meta: &Meta) -> Result<bool, StaleSink> {
-        self.entry(sink)?;
-        let (producer, ring) = self.producer_of(sink);
-        Ok(producer.has_room(ring, len) || self.make_room(sink, len, meta, Some(RingError::Full)))
+        let entry = find_mut(&mut self.sinks, sink)?;
+        let (producer, ring) = entry.producer(&mut self.producer);
+        let has_room = producer.has_room(ring, len);
+        Ok(has_room || entry.make_room(&mut self.producer, self.engines.as_ref(), len, meta, RingError::Full))
     }
 
     /// See [`Producer::backlog`].
@@ -627,13 +482,51 @@ impl Sender {
 
     /// Wakes the engines, the A1 nodes and the kernel rings, with one system call each.
     pub fn notify(&self) {
-        self.call_engines();
+        self.engines.iter().flat_map(GroupShare::engines).for_each(Handle::wake);
         for entry in self.sinks.iter().flatten() {
-            match &entry.server {
-                ServedBy::Direct(direct) => direct.notify(),
-                ServedBy::Node(node) => node.call(),
-                ServedBy::Engine(_) => {}
+            match &entry.route {
+                Route::Kernel(direct) => direct.notify(),
+                Route::Node(node) => node.call(),
+                Route::Engine(_) => {}
             }
         }
     }
+}
+
+/// Pushes a payload that is stored when the first ring needs it. True: the engine has to be notified.
+fn push_once(
+    producer: &mut Producer,
+    stored: &mut Option<Stored>,
+    ring: usize,
+    payload: &[u8],
+    meta: &Meta,
+) -> Result<bool, RingError> {
+    let stored = match stored {
+        Some(stored) => stored,
+        None => stored.insert(producer.store(payload)?),
+    };
+    producer.push_stored(ring, stored, meta).map(|pushed| pushed.notify)
+}
+
+/// Replaces a value that has its number, and wakes nobody.
+fn replace_quietly(
+    entry: &mut Entry,
+    producer: &mut Producer,
+    engines: Option<&GroupShare>,
+    payload: &[u8],
+    meta: &Meta,
+) -> Result<Replaced, PushError> {
+    let ring = entry.id.ring();
+    let replaced = match &mut entry.route {
+        Route::Kernel(direct) => direct.replace(payload, meta),
+        _ => {
+            let replace = |producer: &mut Producer| producer.replace(ring, payload, meta);
+            entry.push_with(producer, engines, payload.len(), meta, replace)
+        }
+    };
+    let replaced = replaced.map_err(|error| entry.refused(producer, error, meta))?;
+    if let Replaced::InPlace(_) = replaced {
+        entry.shared.stats.on_overwritten();
+    }
+    Ok(replaced)
 }

@@ -18,11 +18,6 @@ impl Direct {
         Self { producer, socket: Arc::downgrade(socket), drops_expired }
     }
 
-    #[cfg(feature = "fanout")]
-    pub(crate) fn region(&self) -> &freshwire_ring::Region {
-        self.producer.region()
-    }
-
     pub(crate) fn push(&mut self, payload: &[u8], meta: &Meta) -> Result<u64, PushError> {
         let pushed = self.producer.push(0, payload, &self.timed(meta))?;
         self.notify_if(pushed.notify);

@@ -2,7 +2,8 @@
 
 use freshwire_ring::{Meta, Producer, PushError as RingError, Region, Stored};
 
-use super::{Entry, Numbered, Sender, ServedBy};
+use super::Sender;
+use super::entry::{EngineSinkId, Entry, find, note_engine};
 use crate::engine::offer::{OfferRoom, Offered, Target};
 use crate::fanout::MAX_AT_ONCE;
 use crate::sink::id::{SinkId, StaleSink};
@@ -50,18 +51,18 @@ impl Sender {
     /// work already, it continues the work. Other engines of the group are woken before that and work meanwhile. Sinks that no
     /// engine serves are ignored.
     pub fn serve(&mut self, sinks: impl IntoIterator<Item = SinkId>) {
-        let Self { engines: Some(engines), sinks: served, called, buffers: OfferRoom { order, .. }, .. } =
+        let Self { engines: Some(engines), sinks: served, to_wake, buffers: OfferRoom { order, .. }, .. } =
             self
         else {
             return;
         };
         let home = engines.home_place();
-        let wanted = sinks.into_iter().inspect(|sink| match numbered(served, *sink) {
-            Some(Numbered { engine, .. }) if engine != home => Self::note_call(called, engine),
+        let wanted = sinks.into_iter().inspect(|sink| match in_engine(served, *sink) {
+            Some(id) if id.engine != home => note_engine(to_wake, id.engine),
             _ => {}
         });
         in_order(order, home, served, wanted);
-        self.call_noted();
+        self.wake_noted_engines();
         let Self { engines: Some(engines), buffers: OfferRoom { order, .. }, .. } = self else { return };
         if !order.is_empty() {
             engines.home().serve(order);
@@ -73,21 +74,20 @@ impl Sender {
     /// the sender's first sinks.
     pub fn is_at_home(&self, sink: SinkId) -> bool {
         let Some(engines) = &self.engines else { return false };
-        numbered(&self.sinks, sink).is_some_and(|Numbered { engine, .. }| engine == engines.home_place())
+        in_engine(&self.sinks, sink).is_some_and(|id| id.engine == engines.home_place())
     }
 
     /// Notes that whatever serves the sink is to be woken, after a push of the [producer](Self::producer) that asked for it.
     /// [`wake_noted`](Self::wake_noted) follows.
     pub fn note(&mut self, sink: SinkId) {
-        match numbered(&self.sinks, sink) {
-            Some(Numbered { engine, .. }) => Self::note_call(&mut self.called, engine),
-            None => self.call(sink),
+        if let Ok(entry) = find(&self.sinks, sink) {
+            entry.wake_later(&mut self.to_wake);
         }
     }
 
     /// Wakes the engines of the sinks that were [noted](Self::note), each once.
     pub fn wake_noted(&mut self) {
-        self.call_noted();
+        self.wake_noted_engines();
     }
 
     /// The region of a sink's records, and the ring's index there, for an [`Editor`](freshwire_ring::Editor).
@@ -97,27 +97,22 @@ impl Sender {
     ///
     /// [`StaleSink`] if the sender does not serve the sink.
     pub fn region_of(&self, sink: SinkId) -> Result<(&Region, usize), StaleSink> {
-        Ok(match &self.entry(sink)?.server {
-            ServedBy::Direct(direct) => (direct.region(), 0),
-            _ => (self.producer.region(), sink.ring()),
-        })
+        let (producer, ring) = find(&self.sinks, sink)?.look(&self.producer);
+        Ok((producer.region(), ring))
     }
 
     /// Marks a ring as reusable once its dropped sink has ended. Optional: rings of ended sinks are reused
     /// when no other is free.
     pub fn reuse(&mut self, sink: SinkId) {
-        if self.entry(sink).is_ok() && !self.left.contains(&sink.ring()) {
+        if find(&self.sinks, sink).is_ok() && !self.left.contains(&sink.ring()) {
             self.left.push(sink.ring());
         }
     }
 }
 
 /// The sink's engine and number, if an engine serves it.
-fn numbered(sinks: &[Option<Entry>], sink: SinkId) -> Option<Numbered> {
-    match sinks.get(sink.ring())?.as_ref()? {
-        Entry { id, server: ServedBy::Engine(numbered), .. } if *id == sink => Some(*numbered),
-        _ => None,
-    }
+fn in_engine(sinks: &[Option<Entry>], sink: SinkId) -> Option<EngineSinkId> {
+    find(sinks, sink).ok()?.engine()
 }
 
 /// Fills `order` with the numbers that the engine at `home` has for those of `wanted` that it serves, ascending, each with its place.
@@ -128,7 +123,7 @@ fn in_order(
     wanted: impl IntoIterator<Item = SinkId>,
 ) {
     let number = |(place, sink): (usize, SinkId)| {
-        let Numbered { engine, number } = numbered(sinks, sink)?;
+        let EngineSinkId { engine, number } = in_engine(sinks, sink)?;
         (engine == home).then_some((number, place))
     };
     order.clear();

@@ -12,7 +12,8 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use freshwire::{Engine, EngineThread, Meta, RingConfig, Sender, Sink, SinkConfig, choice, now};
+use freshwire::engine::EngineThread;
+use freshwire::{Engine, Meta, RingConfig, Sender, Sink, SinkConfig, choice, now};
 use freshwire_c::*;
 
 const BURST: u32 = 1000;

@@ -1,6 +1,7 @@
 //! Structures of the interface. Times are nanoseconds, sizes bytes.
 
-use freshwire::{Carrier, Framing, RingConfig, SinkConfig};
+use freshwire::sink::Carrier;
+use freshwire::{Framing, RingConfig, SinkConfig};
 use std::ffi::c_char;
 use std::time::Duration;
 
@@ -107,7 +108,7 @@ impl fw_sink_config {
             }
         });
         if let Some(reserve) = given(self.reserve) {
-            config = config.reserve(freshwire::Reserve::Fixed(bytes("reserve", reserve)?));
+            config = config.reserve(freshwire::sink::Reserve::Fixed(bytes("reserve", reserve)?));
         }
         if let Some(queue) = given(self.queue_target) {
             config = config.queue_target((queue > 0).then(|| Duration::from_nanos(queue)));

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use freshwire::a1::{Connection, Node, PublicKey};
-use freshwire::{
-    CloseMode, Ended, Engine, EngineThread, Meta, Monitor, PushError, RingConfig, Sender, Sink, SinkConfig,
-    SinkSnapshot, now,
-};
+use freshwire::engine::EngineThread;
+use freshwire::sink::{CloseMode, Monitor};
+use freshwire::stats::SinkSnapshot;
+use freshwire::{Ended, Engine, Meta, PushError, RingConfig, Sender, Sink, SinkConfig, now};
 use freshwire_media::adts;
 use freshwire_media::unit::{AudioCodec, Kind, Unit, VideoCodec};
 use freshwire_record::Timestamp;

@@ -1,8 +1,10 @@
 //! Sizes of the shared memory and settings of a sink.
 
-use freshwire::event_stream::EventStream;
+use freshwire::framing::Framer;
+use freshwire::framing::event_stream::EventStream;
+use freshwire::sink::Carrier;
 use freshwire::websocket::Messages;
-use freshwire::{Carrier, Framer, Framing, RingConfig, SinkConfig};
+use freshwire::{Framing, RingConfig, SinkConfig};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -53,7 +55,7 @@ fn apply_one(config: SinkConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResu
     Ok(match name {
         "framing" => config.framing(framing(&value.extract::<String>()?)?),
         "carrier" => config.carrier(carrier(&value.extract::<String>()?)?),
-        "reserve" => config.reserve(freshwire::Reserve::Fixed(value.extract()?)),
+        "reserve" => config.reserve(freshwire::sink::Reserve::Fixed(value.extract()?)),
         "queue_target" => config.queue_target(Some(seconds()?)),
         "max_unread" => config.max_unread(Some(value.extract()?)),
         "keys" => config.keys(value.extract()?),

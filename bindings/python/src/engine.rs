@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use freshwire::{EngineThread, Handle};
+use freshwire::EngineHandle;
+use freshwire::engine::EngineThread;
 use pyo3::prelude::*;
 
 use crate::common::locks::{lock, take};
@@ -32,7 +33,7 @@ impl Engine {
     /// # Errors
     ///
     /// If it was stopped.
-    pub(crate) fn handle(&self) -> PyResult<Handle> {
+    pub(crate) fn handle(&self) -> PyResult<EngineHandle> {
         self.born.check()?;
         let slot = lock(&self.slot.0);
         let thread = slot.as_ref().ok_or_else(|| Closed::new_err("the engine has stopped"))?;

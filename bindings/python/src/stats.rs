@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use freshwire::{Rate, SinkSnapshot, UnreadBy};
+use freshwire::Rate;
+use freshwire::stats::{SinkSnapshot, UnreadBy};
 use pyo3::prelude::*;
 
 /// Counters of a sink. Times are seconds, rates bits per second.

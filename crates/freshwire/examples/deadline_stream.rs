@@ -12,10 +12,9 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use freshwire::{
-    CloseMode, Ended, Engine, Framing, Message, Meta, PushError, Receiver, RingConfig, Sender, SinkConfig,
-    choice, now,
-};
+use freshwire::receive::{ChunkedReceiver, Message};
+use freshwire::sink::CloseMode;
+use freshwire::{Ended, Engine, Framing, Meta, PushError, RingConfig, Sender, SinkConfig, choice, now};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -86,7 +85,7 @@ fn send(listener: &TcpListener, samples: u64) -> Result<()> {
 }
 
 fn receive(stream: TcpStream, pause: Duration) -> Result<()> {
-    let mut receiver = Receiver::new(stream);
+    let mut receiver = ChunkedReceiver::new(stream);
     let (mut whole, mut abandoned) = (0, 0);
     while let Some(message) = receiver.next_message()? {
         match message {

@@ -14,8 +14,9 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
+use freshwire::sink::CloseMode;
 use freshwire::{
-    CloseMode, Engine, Meta, Outcome, RingConfig, Sender, Sink, SinkConfig, SinkId, Timestamp, choice, now,
+    Engine, Meta, Outcome, RingConfig, Sender, Sink, SinkConfig, SinkId, Timestamp, choice, now,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;

@@ -5,7 +5,9 @@ use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use freshwire::{CloseMode, Engine, Meta, Replaced, RingConfig, Sender, SinkConfig, choice, now};
+use freshwire::ring::Replaced;
+use freshwire::sink::CloseMode;
+use freshwire::{Engine, Meta, RingConfig, Sender, SinkConfig, choice, now};
 
 const PLAYERS: u64 = 20;
 const TICKS: u64 = 120;

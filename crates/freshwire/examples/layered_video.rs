@@ -5,7 +5,8 @@ use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use freshwire::{CloseMode, Engine, Meta, PushError, RingConfig, Sender, SinkConfig, choice, now};
+use freshwire::sink::CloseMode;
+use freshwire::{Engine, Meta, PushError, RingConfig, Sender, SinkConfig, choice, now};
 
 const LAYERS: u8 = 4;
 const LAYER_BYTES: usize = 32 << 10;

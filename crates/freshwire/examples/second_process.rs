@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use freshwire::choice::{self, Decision};
-use freshwire::{CloseMode, Engine, Meta, Region, RingConfig, Sender, SinkConfig, now};
+use freshwire::ring::Region;
+use freshwire::sink::CloseMode;
+use freshwire::{Engine, Meta, RingConfig, Sender, SinkConfig, now};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

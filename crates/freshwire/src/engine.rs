@@ -1,19 +1,20 @@
-//! Engines, which serve sinks.
+//! Engines: an engine asks the policies of its sinks, and writes to their sockets.
 
 mod admit;
 mod choose;
 mod destination;
 mod group;
-mod handle;
+pub(crate) mod handle;
 mod load;
 pub(crate) mod offer;
 pub(crate) mod queue;
 mod scheduler;
-mod thread;
+pub(crate) mod thread;
 pub(crate) mod turn;
 
+pub use freshwire_io::poll::Waker;
 pub(crate) use group::GroupShare;
 pub use group::{DEFAULT_FILL_FIRST, EngineGroup, EnginePool};
 pub(crate) use handle::Added;
-pub use handle::Handle;
+pub use handle::EngineHandle;
 pub use thread::{Engine, EngineThread};

@@ -26,19 +26,21 @@
 #![warn(clippy::missing_errors_doc)]
 
 pub mod a1;
-mod datagram;
+pub mod datagram;
 #[cfg_attr(
     not(feature = "fanout"),
     allow(dead_code, unreachable_pub, reason = "only a fan-out sends past the rings")
 )]
-mod engine;
+pub mod engine;
 #[cfg(feature = "fanout")]
 pub mod fanout;
+pub mod framing;
 mod kernel;
-mod receive;
-mod sender;
-mod sink;
-mod stats;
+pub mod receive;
+pub mod ring;
+pub mod sender;
+pub mod sink;
+pub mod stats;
 #[cfg_attr(
     not(feature = "fanout"),
     allow(dead_code, unreachable_pub, reason = "only a fan-out sends past the rings")
@@ -50,30 +52,18 @@ pub mod websocket;
 
 pub use freshwire_choice as choice;
 pub use freshwire_io::now;
-pub use freshwire_io::poll::Waker;
-pub use freshwire_media::framing::event_stream;
-pub use freshwire_media::framing::{Framer, Framing, Piece};
-pub use freshwire_record::{Rate, Timestamp};
-pub use freshwire_ring::{
-    AttachError, ClaimError, Config as RingConfig, ConfigError, CreateError, Edit, EditError, Editor, Fate,
-    MAX_KEPT_FATES, Meta, ModifyError as EditorModifyError, NO_INDEX, Outcome, Pushed, Reason, Record,
-    Region, Replaced, Stage, Standing, TooLate,
-};
+pub use freshwire_media::framing::Framing;
+pub use freshwire_ring::{Config as RingConfig, Fate, Meta, Outcome, Reason};
+pub use freshwire_units::{Rate, Timestamp};
 
-pub use datagram::path::{DatagramPath, Flushed, KnownPath};
-pub use engine::{DEFAULT_FILL_FIRST, Engine, EngineGroup, EnginePool, EngineThread, Handle};
-pub use receive::{Message, ReceiveError, Receiver};
+pub use engine::handle::EngineHandle;
+pub use engine::thread::Engine;
 pub use sender::Sender;
-pub use sender::error::{ModifyError, PushError, SenderError};
-pub use sink::carrier::{Carrier, CarrierError, CarrierInUse};
-pub use sink::config::{DEFAULT_LINGER, DEFAULT_MAX_UNREAD, DEFAULT_QUEUE_TARGET, SinkConfig};
-pub use sink::ended::{CloseMode, Ended, SinkError};
-pub use sink::handle::{Monitor, Sink};
-pub use sink::id::{SinkId, StaleSink};
-pub use sink::reserve::{MAX_RESERVE, Reserve};
-pub use sink::seal::Seal;
-pub use sink::watch::{EndEvent, SinkEvents, SinkWatch};
-pub use stats::{LAYERS, PathRate, SinkSnapshot, SinkStats, UnreadBy};
+pub use sender::error::{PushError, SenderError};
+pub use sink::config::SinkConfig;
+pub use sink::ended::Ended;
+pub use sink::handle::Sink;
+pub use sink::id::SinkId;
 
 /// The examples of the documents, compiled with the tests.
 #[cfg(doctest)]

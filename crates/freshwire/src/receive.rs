@@ -1,3 +1,5 @@
+//! Reading records from a stream.
+
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -8,7 +10,7 @@ use freshwire_record::Timestamp;
 /// Bytes asked for in one read.
 const READ_BYTES: usize = 64 << 10;
 
-/// A record, or its abandonment, as read by a [`Receiver`].
+/// A record, or its abandonment, as read by a [`ChunkedReceiver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Message {
@@ -92,12 +94,12 @@ impl Decoder {
 /// [`WouldBlock`](std::io::ErrorKind::WouldBlock), and not before: records may be buffered. The feature `tokio` has a receiver
 /// for async programs.
 #[derive(Debug)]
-pub struct Receiver<R> {
+pub struct ChunkedReceiver<R> {
     stream: R,
     decoder: Decoder,
 }
 
-impl<R: Read> Receiver<R> {
+impl<R: Read> ChunkedReceiver<R> {
     /// Reads from `stream`, accepting records of up to [`chunked::DEFAULT_MAX_RECORD_BYTES`].
     pub fn new(stream: R) -> Self {
         Self::with_limit(stream, chunked::DEFAULT_MAX_RECORD_BYTES)
@@ -133,7 +135,7 @@ impl<R: Read> Receiver<R> {
 }
 
 /// The stream's file.
-impl<R: AsFd> AsFd for Receiver<R> {
+impl<R: AsFd> AsFd for ChunkedReceiver<R> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -158,7 +160,7 @@ mod tests {
     #[test]
     fn records_come_whole_and_the_end_is_told() {
         let bytes = stream(&[b"one", b"two"]);
-        let mut receiver = Receiver::new(bytes.as_slice());
+        let mut receiver = ChunkedReceiver::new(bytes.as_slice());
         for expected in [b"one", b"two"] {
             match receiver.next_message() {
                 Ok(Some(Message::Record { payload, .. })) => assert_eq!(payload, expected),
@@ -171,7 +173,7 @@ mod tests {
     #[test]
     fn a_torn_stream_is_an_error() {
         let bytes = stream(&[b"one", b"two"]);
-        let mut receiver = Receiver::new(&bytes[..bytes.len() - 1]);
+        let mut receiver = ChunkedReceiver::new(&bytes[..bytes.len() - 1]);
         assert!(matches!(receiver.next_message(), Ok(Some(_))));
         assert!(matches!(receiver.next_message(), Err(ReceiveError::Framing(ChunkError::Torn { .. }))));
     }

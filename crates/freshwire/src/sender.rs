@@ -1,3 +1,5 @@
+//! Senders: they queue records, and change them until they are committed.
+
 mod entry;
 pub(crate) mod error;
 #[cfg(feature = "fanout")]
@@ -12,11 +14,11 @@ use freshwire_ring::{
 };
 
 use self::entry::{EngineSinkId, Entry, Route, find, find_mut};
+pub use self::error::{ModifyError, PushError, SenderError};
 use crate::datagram::path::DatagramPath;
 #[cfg(feature = "fanout")]
 use crate::engine::offer::OfferRoom;
-use crate::engine::{Added, EngineGroup, GroupShare, Handle};
-use crate::sender::error::{ModifyError, PushError, SenderError};
+use crate::engine::{Added, EngineGroup, EngineHandle, GroupShare};
 use crate::sink::config::SinkConfig;
 use crate::sink::handle::{Call, Sink};
 use crate::sink::id::{SinkId, StaleSink};
@@ -27,7 +29,7 @@ use crate::sink::id::{SinkId, StaleSink};
 /// Sinks are addressed by their handle: [`Sink::id`]. No call blocks: a full ring is a [`PushError`], and the
 /// application waits, drops or replaces.
 ///
-/// The records of a sink with [`CarrierInUse::KernelRing`](crate::CarrierInUse::KernelRing) are in the
+/// The records of a sink with [`CarrierInUse::KernelRing`](crate::sink::CarrierInUse::KernelRing) are in the
 /// kernel's ring instead; the calls are the same, and [`region_of`](Self::region_of) returns their place.
 pub struct Sender {
     producer: Producer,
@@ -45,7 +47,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Creates the shared memory for `config.rings` sinks. `engines` is an engine's [`Handle`](crate::Handle), or an
+    /// Creates the shared memory for `config.rings` sinks. `engines` is an engine's [`EngineHandle`](crate::EngineHandle), or an
     /// [`EngineGroup`] over which the sinks are spread.
     ///
     /// # Errors
@@ -133,7 +135,7 @@ impl Sender {
         Ok(sink)
     }
 
-    fn engine(&self, at: usize) -> Result<&Handle, SenderError> {
+    fn engine(&self, at: usize) -> Result<&EngineHandle, SenderError> {
         let engines = self.engines.as_ref().map(GroupShare::engines);
         engines.and_then(|engines| engines.get(at)).ok_or(SenderError::NoEngine)
     }
@@ -207,7 +209,7 @@ impl Sender {
     }
 
     /// The region, for sharing with a second process by its file descriptor. Rings of sinks with
-    /// [`CarrierInUse::KernelRing`](crate::CarrierInUse::KernelRing) are empty there.
+    /// [`CarrierInUse::KernelRing`](crate::sink::CarrierInUse::KernelRing) are empty there.
     pub fn region(&self) -> &Region {
         self.producer.region()
     }
@@ -216,7 +218,9 @@ impl Sender {
     fn wake_noted_engines(&mut self) {
         let Self { to_wake, engines: Some(engines), .. } = self else { return };
         let noted = to_wake.iter_mut().zip(engines.engines());
-        noted.filter_map(|(noted, engine)| std::mem::take(noted).then_some(engine)).for_each(Handle::wake);
+        noted
+            .filter_map(|(noted, engine)| std::mem::take(noted).then_some(engine))
+            .for_each(EngineHandle::wake);
     }
 
     /// Queues a record for a sink and returns its number: [`Meta::seq`], or the next one if that is
@@ -482,7 +486,7 @@ impl Sender {
 
     /// Wakes the engines, the A1 nodes and the kernel rings, with one system call each.
     pub fn notify(&self) {
-        self.engines.iter().flat_map(GroupShare::engines).for_each(Handle::wake);
+        self.engines.iter().flat_map(GroupShare::engines).for_each(EngineHandle::wake);
         for entry in self.sinks.iter().flatten() {
             match &entry.route {
                 Route::Kernel(direct) => direct.notify(),

@@ -1,3 +1,5 @@
+//! Statistics of a sink.
+
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 

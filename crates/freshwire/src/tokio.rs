@@ -1,20 +1,20 @@
 //! Receiving in async programs. Requires the feature `tokio`.
 //!
-//! Sending needs no runtime: a [`Sender`](crate::Sender) never blocks, and [`SinkWatch`](crate::SinkWatch) waits in any.
+//! Sending needs no runtime: a [`Sender`](crate::Sender) never blocks, and [`SinkWatch`](crate::sink::SinkWatch) waits in any.
 
 use ::tokio::io::{AsyncRead, AsyncReadExt as _};
 use freshwire_media::framing::chunked::DEFAULT_MAX_RECORD_BYTES;
 
 use crate::receive::{Decoder, Message, ReceiveError};
 
-/// Reads the records of a stream with chunked framing, as [`freshwire::Receiver`](crate::Receiver) does.
+/// Reads the records of a stream with chunked framing, as [`freshwire::receive::ChunkedReceiver`](crate::receive::ChunkedReceiver) does.
 #[derive(Debug)]
-pub struct Receiver<R> {
+pub struct ChunkedReceiver<R> {
     stream: R,
     decoder: Decoder,
 }
 
-impl<R: AsyncRead + Unpin> Receiver<R> {
+impl<R: AsyncRead + Unpin> ChunkedReceiver<R> {
     /// Reads from `stream`, accepting records of up to [`DEFAULT_MAX_RECORD_BYTES`].
     pub fn new(stream: R) -> Self {
         Self::with_limit(stream, DEFAULT_MAX_RECORD_BYTES)

@@ -37,7 +37,7 @@
 //! Proxies end a connection on which nothing happens, and a client may vanish without a word: call
 //! [`keep_alive`](Session::keep_alive) about once a second.
 //!
-//! A message in progress cannot be given up; `freshwire_media::framing::websocket` says why. [`event_stream`](crate::event_stream)
+//! A message in progress cannot be given up; `freshwire_media::framing::websocket` says why. [`event_stream`](crate::framing::event_stream)
 //! has server-sent events, which need no reader.
 
 mod keepalive;

@@ -10,9 +10,8 @@ use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use freshwire::{
-    CloseMode, Engine, Fate, Meta, Outcome, Rate, RingConfig, Sender, SinkConfig, Timestamp, choice, now,
-};
+use freshwire::sink::CloseMode;
+use freshwire::{Engine, Fate, Meta, Outcome, Rate, RingConfig, Sender, SinkConfig, Timestamp, choice, now};
 use freshwire_netns::trust::{Trial, measure};
 use freshwire_netns::{Emulator, EmulatorOptions, LinkConfig, Namespaces};
 

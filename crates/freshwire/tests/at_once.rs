@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use freshwire::choice::{self, Choice, Decision, LinkView, Outcome, Reason, Record};
+use freshwire::engine::EngineThread;
 use freshwire::fanout::{MAX_AT_ONCE, RingPushError, Stored, Target};
-use freshwire::{Engine, EngineThread, Framing, Meta, RingConfig, Sender, Sink, SinkConfig, SinkId, now};
-use freshwire_record::Timestamp;
+use freshwire::{Engine, Framing, Meta, RingConfig, Sender, Sink, SinkConfig, SinkId, now};
+use freshwire_units::Timestamp;
 use until::until;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

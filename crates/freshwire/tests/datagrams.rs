@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use freshwire::choice::{self, LinkView, Record};
+use freshwire::datagram::{DatagramPath, Flushed, KnownPath};
+use freshwire::sink::{CarrierInUse, CloseMode, SinkError};
 use freshwire::{
-    CarrierInUse, CloseMode, DatagramPath, Ended, Engine, Flushed, Framing, KnownPath, Meta, Outcome,
-    RingConfig, Sender, Sink, SinkConfig, SinkError, Timestamp, now,
+    Ended, Engine, Framing, Meta, Outcome, RingConfig, Sender, Sink, SinkConfig, Timestamp, now,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -10,10 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use freshwire::choice::{self, Choice, Decision, Reason, Record};
+use freshwire::engine::EngineThread;
+use freshwire::framing::{Framer, Piece};
+use freshwire::receive::{ChunkedReceiver, Message};
+use freshwire::sink::{Carrier, CloseMode, Reserve, Seal, SinkError, StaleSink};
 use freshwire::{
-    Carrier, CloseMode, Ended, Engine, EngineThread, Framer, Framing, Handle, Message, Meta, Outcome, Piece,
-    PushError, Receiver, Reserve, RingConfig, Seal, Sender, SenderError, Sink, SinkConfig, SinkError,
-    StaleSink, now,
+    Ended, Engine, EngineHandle, Framing, Meta, Outcome, PushError, RingConfig, Sender, SenderError, Sink,
+    SinkConfig, now,
 };
 use freshwire_netns::trust::{Trial, measure};
 use freshwire_record::Timestamp;
@@ -31,7 +34,7 @@ fn pair() -> Result<(TcpStream, TcpStream)> {
     Ok((near, far))
 }
 
-fn sender(engine: &Handle) -> Result<Sender> {
+fn sender(engine: &EngineHandle) -> Result<Sender> {
     let ring = RingConfig { rings: 1, slots: 64, block_bytes: 4096, blocks: 64 };
     Ok(Sender::new(&ring, engine)?)
 }
@@ -159,7 +162,7 @@ fn a_record_replaced_while_the_policy_decides_has_its_new_number() -> Result<()>
         })
     })?;
     lock(&sender).push(sink.id(), b"old", &Meta { key: 7, ..meta(1) })?;
-    match Receiver::new(far).next_message()?.ok_or("a record")? {
+    match ChunkedReceiver::new(far).next_message()?.ok_or("a record")? {
         Message::Record { id, payload, .. } => assert_eq!((id, payload.as_slice()), (2, &b"new"[..])),
         other => panic!("{other:?}"),
     }
@@ -260,7 +263,7 @@ fn a_replace_to_all_counts_what_it_overwrites_and_names_who_missed_it() -> Resul
 #[test]
 fn the_end_of_a_sink_is_a_file_that_becomes_readable() -> Result<()> {
     let Fixture { engine, mut sender, sink, mut far } = fixture(SinkConfig::new(choice::fifo()))?;
-    let is_readable = |event: &freshwire::EndEvent, patience: Duration| {
+    let is_readable = |event: &freshwire::sink::EndEvent, patience: Duration| {
         let mut files = [rustix::event::PollFd::new(event, rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut files, Some(&patience.try_into()?))
             .map(|ready| ready > 0)
@@ -409,7 +412,7 @@ fn records_of_more_blocks_than_one_write_takes_arrive_whole() -> Result<()> {
         match framing {
             Framing::Raw => assert!(bytes == records.concat()),
             Framing::Chunked => {
-                let mut receiver = Receiver::new(bytes.as_slice());
+                let mut receiver = ChunkedReceiver::new(bytes.as_slice());
                 for record in &records {
                     let message = receiver.next_message()?;
                     assert!(matches!(message, Some(Message::Record { payload, .. }) if payload == *record));

@@ -7,9 +7,11 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use freshwire::choice::{self, Reason};
+use freshwire::engine::EngineThread;
+use freshwire::receive::ChunkedReceiver;
+use freshwire::sink::{Carrier, CarrierError, CarrierInUse, CloseMode, Reserve};
 use freshwire::{
-    Carrier, CarrierError, CarrierInUse, CloseMode, Ended, Engine, EngineThread, Framing, Meta, Outcome,
-    Receiver, Reserve, RingConfig, Sender, SenderError, Sink, SinkConfig, now,
+    Ended, Engine, Framing, Meta, Outcome, RingConfig, Sender, SenderError, Sink, SinkConfig, now,
 };
 
 use until::until;
@@ -151,10 +153,10 @@ fn chunked_records_arrive_whole() -> Result<()> {
     for seq in 0..20u64 {
         sender.push(sink.id(), &vec![seq as u8; 1 + seq as usize * 700], &meta(seq))?;
     }
-    let mut receiver = Receiver::new(far);
+    let mut receiver = ChunkedReceiver::new(far);
     for seq in 0..20u64 {
         match receiver.next_message()?.ok_or("a record")? {
-            freshwire::Message::Record { id, payload, .. } => {
+            freshwire::receive::Message::Record { id, payload, .. } => {
                 assert_eq!(u64::from(id), seq);
                 assert_eq!(payload, vec![seq as u8; 1 + seq as usize * 700]);
             }

@@ -8,11 +8,15 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use freshwire::choice::{self, Reason};
+use freshwire::engine::EngineThread;
+use freshwire::ring::{NO_INDEX, TooLate};
+use freshwire::sender::ModifyError;
+use freshwire::sink::{CloseMode, DEFAULT_MAX_UNREAD, StaleSink};
+use freshwire::stats::UnreadBy;
 use freshwire::websocket::{Event, MessageKind, Messages, Session, Violation};
 use freshwire::{
-    CloseMode, DEFAULT_MAX_UNREAD, Ended, Engine, EngineThread, Framing, Meta, ModifyError, NO_INDEX,
-    Outcome, PushError, RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, StaleSink, Timestamp,
-    TooLate, UnreadBy, now,
+    Ended, Engine, Framing, Meta, Outcome, PushError, RingConfig, Sender, SenderError, Sink, SinkConfig,
+    SinkId, Timestamp, now,
 };
 use freshwire_netns::trust::{Trial, measure};
 

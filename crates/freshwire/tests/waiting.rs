@@ -4,10 +4,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use freshwire::tokio::Receiver as AsyncReceiver;
+use freshwire::engine::EngineThread;
+use freshwire::receive::{ChunkedReceiver, Message, ReceiveError};
+use freshwire::sink::{CloseMode, Reserve, SinkError, SinkWatch};
+use freshwire::tokio::ChunkedReceiver as AsyncReceiver;
 use freshwire::{
-    CloseMode, Ended, Engine, EngineThread, Framing, Message, Meta, Outcome, PushError, ReceiveError,
-    Receiver, Reserve, RingConfig, Sender, Sink, SinkConfig, SinkError, SinkWatch, choice,
+    Ended, Engine, Framing, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkConfig, choice,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -159,7 +161,7 @@ fn a_receiver_of_a_non_blocking_stream_is_waited_for_by_its_file() -> Result<()>
     let mut near = TcpStream::connect(listener.local_addr()?)?;
     let far = listener.accept()?.0;
     far.set_nonblocking(true)?;
-    let mut receiver = Receiver::new(far);
+    let mut receiver = ChunkedReceiver::new(far);
     let mut bytes = Framing::Chunked.preamble().to_vec();
     let chunk = Framing::Chunked.chunk(3, 0, 5, 1 << 20).ok_or("room for all")?;
     bytes.extend_from_slice(chunk.prefix.as_bytes());

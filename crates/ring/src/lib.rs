@@ -86,5 +86,5 @@ pub use layout::{
 pub use prefetch::prefetch;
 pub use producer::Producer;
 pub use pushed::{Pushed, Replaced};
-pub use record::{Stage, Standing};
+pub use record::{RecordStatus, Stage};
 pub use region::Region;

@@ -9,7 +9,7 @@ use crate::layout::{MAX_INDEX, NO_HOLD};
 use crate::own::{Own, Ring, Room};
 use crate::process::{Claim, own_pid};
 use crate::pushed::{Pushed, Replaced};
-use crate::record::{Descriptor, Stage, Standing};
+use crate::record::{Descriptor, RecordStatus, Stage};
 use crate::region::{Region, claim, release_claim};
 use crate::sync::{Ordering, fence};
 use crate::view::{Seen, View};
@@ -391,7 +391,7 @@ impl Producer {
 
     /// How far the record at `index` is: at each call anew, without ending its account. `None` if its slots have been
     /// reclaimed, or if it was never pushed.
-    pub fn standing(&self, ring: usize, index: u64) -> Option<Standing> {
+    pub fn status(&self, ring: usize, index: u64) -> Option<RecordStatus> {
         let own = self.rings.get(ring)?;
         let is_known = if index < own.tail {
             own.behind.iter().any(|behind| behind.index == index)
@@ -410,7 +410,7 @@ impl Producer {
         };
         let fate = read_fate(&view, index, Outcome::Sent);
         let Fate { committed_at, finished_at, acked_at, horizon, .. } = fate;
-        Some(Standing { stage, committed_at, finished_at, acked_at, horizon })
+        Some(RecordStatus { stage, committed_at, finished_at, acked_at, horizon })
     }
 
     /// Slots that a push can use without skipping any that is in use, those of finished records among them: a record

@@ -25,7 +25,7 @@ pub enum Stage {
 /// Progress of a record, and the times that its sender has written so far. A [`Fate`](freshwire_record::Fate) is final, and is
 /// reported once; this can be read at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct RecordStatus {
     /// How far it is.
     pub stage: Stage,
     /// When its first byte was handed over; `None` if that has not been.

@@ -303,7 +303,7 @@ impl Pair {
             assert_eq!(self.producer().free_slots(ring), self.model.free_slots(ring) as u32);
             assert_eq!(self.producer().fates_lost(ring), 0);
             for (index, stage) in self.model.stages(ring) {
-                assert_eq!(self.producer().standing(ring, index).map(|standing| standing.stage), stage);
+                assert_eq!(self.producer().status(ring, index).map(|status| status.stage), stage);
             }
             assert_eq!(self.sender(ring).counters().bad_values(), 0);
         }

@@ -26,7 +26,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use freshwire::{EngineGroup, EnginePool};
+use freshwire::engine::{EngineGroup, EnginePool};
 use tokio::sync::mpsc;
 
 use shared::{Shared, lock};

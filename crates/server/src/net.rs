@@ -24,7 +24,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use freshwire::Seal;
+use freshwire::sink::Seal;
 use freshwire_io::tcp::TcpSocket;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};

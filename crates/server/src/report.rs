@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use freshwire::PathRate;
+use freshwire::stats::PathRate;
 use serde::{Deserialize, Serialize};
 
 use crate::hub::{Fit, RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
@@ -300,8 +300,8 @@ impl From<&ViewerSnapshot> for ViewerReport {
     }
 }
 
-impl From<&freshwire::SinkSnapshot> for PathReport {
-    fn from(sink: &freshwire::SinkSnapshot) -> Self {
+impl From<&freshwire::stats::SinkSnapshot> for PathReport {
+    fn from(sink: &freshwire::stats::SinkSnapshot) -> Self {
         Self {
             bytes: sink.bytes,
             acked_bytes: sink.acked,

@@ -27,7 +27,7 @@ mod watcher;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use freshwire::EngineGroup;
+use freshwire::engine::EngineGroup;
 
 pub use error::ValueError;
 pub use limits::{MAX_JSON_DEPTH, MAX_KEY_BYTES};

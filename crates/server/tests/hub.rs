@@ -8,7 +8,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use freshwire::{Framer, Framing};
+use freshwire::Framing;
+use freshwire::framing::Framer;
 use freshwire_media::framing::interleaved::{self, Interleaved};
 use freshwire_media::framing::length_prefixed::Reader;
 use freshwire_media::rtp::{Identity, WallClock};

@@ -226,7 +226,7 @@ impl ByteStream {
         _exception: &Bound<'_, PyTuple>,
     ) -> PyResult<()> {
         let finished = match kind.is_none() && self.check_open().is_ok() {
-            true => self.finish(py, freshwire::DEFAULT_LINGER.as_secs_f64()),
+            true => self.finish(py, freshwire::sink::DEFAULT_LINGER.as_secs_f64()),
             false => Ok(()),
         };
         self.close(py)?;

@@ -5,7 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use freshwire::{Region, RingConfig, now};
+use freshwire::ring::Region;
+use freshwire::{RingConfig, now};
 use freshwire_io::kernel_ring::{Geometry, KernelRingError, RingSocket};
 use freshwire_io::tcp::{TcpSocket, available_congestion_controls, kernel_release};
 

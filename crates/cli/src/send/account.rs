@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use freshwire::choice::Reason;
-use freshwire::{Fate, Outcome, SinkSnapshot};
-use freshwire_record::Timestamp;
+use freshwire::stats::SinkSnapshot;
+use freshwire::{Fate, Outcome};
+use freshwire_units::Timestamp;
 use serde::Serialize;
 
 use super::input::NewRecord;

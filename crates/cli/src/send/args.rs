@@ -8,7 +8,8 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use freshwire::a1::{Congestion, ConnectionConfig, GroupConfig, Node};
 use freshwire::choice::{self, Choice};
-use freshwire::{Carrier, DEFAULT_QUEUE_TARGET, Framing, Reserve, SinkConfig};
+use freshwire::sink::{Carrier, DEFAULT_QUEUE_TARGET, Reserve};
+use freshwire::{Framing, SinkConfig};
 use freshwire_media::layered;
 use freshwire_record::{parse_duration, parse_size};
 

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire::{
-    CarrierInUse, CloseMode, Ended, Engine, EngineThread, PushError, Replaced, RingConfig, Sender,
-    SenderError, Sink,
-};
-use freshwire_record::Timestamp;
+use freshwire::engine::EngineThread;
+use freshwire::ring::Replaced;
+use freshwire::sink::{CarrierInUse, CloseMode};
+use freshwire::{Ended, Engine, PushError, RingConfig, Sender, SenderError, Sink};
+use freshwire_units::Timestamp;
 
 use crate::a1;
 use crate::interrupt::Interrupt;

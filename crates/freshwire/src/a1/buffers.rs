@@ -36,7 +36,8 @@ use crate::sink::handle::{Call, Monitor, Sink};
 /// use bytes::Bytes;
 /// use std::time::Duration;
 /// use freshwire::a1::{BufferLimits, ConnectConfig, Node, NodeConfig, SinkConfig};
-/// use freshwire::{CloseMode, Meta, choice, now};
+/// use freshwire::{Meta, choice, now};
+/// use freshwire::sink::CloseMode;
 ///
 /// # let (address, key) = ("camera.example.org:5000", "".parse()?);
 /// # struct Frame; impl AsRef<[u8]> for Frame { fn as_ref(&self) -> &[u8] { &[] } }

@@ -148,14 +148,14 @@ pub struct SinkConfig {
     /// Selects records at each transmission and retransmission.
     pub policy: Box<dyn Choice>,
     /// Time for a dropped sink to deliver the records in progress. Default:
-    /// [`DEFAULT_LINGER`](crate::DEFAULT_LINGER).
+    /// [`DEFAULT_LINGER`](crate::sink::DEFAULT_LINGER).
     pub linger: Duration,
 }
 
 impl SinkConfig {
     /// Creates the default configuration with this policy.
     pub fn new(policy: impl Choice + 'static) -> Self {
-        Self { policy: Box::new(policy), linger: crate::DEFAULT_LINGER }
+        Self { policy: Box::new(policy), linger: crate::sink::DEFAULT_LINGER }
     }
 
     /// Sets the time for a dropped sink to deliver the records in progress.

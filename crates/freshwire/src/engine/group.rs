@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::handle::Handle;
+use super::handle::EngineHandle;
 use super::load::{Load, Place};
 use super::thread::{Engine, EngineThread};
 
@@ -18,13 +18,13 @@ pub const DEFAULT_FILL_FIRST: usize = 256;
 /// a payload once, then a descriptor into the ring of each sink; the engines share nothing but the read-only payload.
 #[derive(Clone)]
 pub struct EngineGroup {
-    engines: Arc<[Handle]>,
+    engines: Arc<[EngineHandle]>,
     fill_first: usize,
 }
 
 impl EngineGroup {
     /// A group of these engines.
-    pub fn new(first: Handle, others: impl IntoIterator<Item = Handle>) -> Self {
+    pub fn new(first: EngineHandle, others: impl IntoIterator<Item = EngineHandle>) -> Self {
         let engines = std::iter::once(first).chain(others).collect();
         Self { engines, fill_first: DEFAULT_FILL_FIRST }
     }
@@ -48,8 +48,8 @@ impl EngineGroup {
     }
 }
 
-impl From<&Handle> for EngineGroup {
-    fn from(engine: &Handle) -> Self {
+impl From<&EngineHandle> for EngineGroup {
+    fn from(engine: &EngineHandle) -> Self {
         Self::new(engine.clone(), [])
     }
 }
@@ -78,7 +78,7 @@ impl EnginePool {
         self.0.iter().all(EngineThread::is_running)
     }
 
-    /// Sets [`Handle::set_io_uring`] of all.
+    /// Sets [`EngineHandle::set_io_uring`] of all.
     pub fn set_io_uring(&self, on: bool) {
         self.0.iter().for_each(|engine| engine.handle().set_io_uring(on));
     }
@@ -92,7 +92,7 @@ impl EnginePool {
 
 /// A sender's part of a group.
 pub(crate) struct GroupShare {
-    engines: Arc<[Handle]>,
+    engines: Arc<[EngineHandle]>,
     fill_first: usize,
     /// The engine that gets its first sinks, and that its own thread serves.
     home: usize,
@@ -112,7 +112,7 @@ impl GroupShare {
         share
     }
 
-    pub(crate) fn engines(&self) -> &[Handle] {
+    pub(crate) fn engines(&self) -> &[EngineHandle] {
         &self.engines
     }
 
@@ -121,7 +121,7 @@ impl GroupShare {
     }
 
     /// The engine that the sender's own thread may serve.
-    pub(crate) fn home(&self) -> &Handle {
+    pub(crate) fn home(&self) -> &EngineHandle {
         // A group has at least one engine, and `home` is a place in it.
         &self.engines[self.home]
     }

@@ -30,7 +30,7 @@ use crate::sink::shared::SinkShared;
 
 /// Adds sinks to an engine, from any thread.
 #[derive(Clone)]
-pub struct Handle {
+pub struct EngineHandle {
     commands: mpsc::Sender<Command>,
     waker: Waker,
     next_id: Arc<AtomicU64>,
@@ -49,7 +49,7 @@ pub(crate) struct Added {
 
 /// A sink's place in an engine.
 struct InEngine {
-    engine: Handle,
+    engine: EngineHandle,
     id: u64,
 }
 
@@ -67,7 +67,7 @@ impl Server for InEngine {
     }
 }
 
-impl Handle {
+impl EngineHandle {
     pub(crate) fn new(waker: Waker, commands: mpsc::Sender<Command>, scheduler: Scheduler) -> Self {
         Self {
             commands,

@@ -25,7 +25,7 @@ use crate::tcp::batch::{Batching, PlannedWrite, write_together};
 /// So many turns before its own a connection's memory is asked for.
 const PREFETCHED_TURNS: usize = 3;
 
-/// What an [`Engine`](crate::engine::thread::Engine) is asked to do by its [`Handle`](crate::engine::handle::Handle)s.
+/// What an [`Engine`](crate::engine::thread::Engine) is asked to do by its [`EngineHandle`](crate::engine::handle::EngineHandle)s.
 pub(crate) enum Command {
     Add(u64, Destination, Place),
     Close(u64, CloseMode),

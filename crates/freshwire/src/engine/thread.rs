@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use freshwire_io::poll::{Poller, Ready};
 
-use super::handle::Handle;
+use super::handle::EngineHandle;
 use super::scheduler::{Command, Scheduler};
 
 /// Serves sinks, one thread at a time. The owner of the engine drives it with [`Engine::run_once`] or [`Engine::run`], or
 /// gives it a thread with [`Engine::spawn`].
 pub struct Engine {
     poller: Arc<Poller>,
-    handle: Handle,
+    handle: EngineHandle,
     ready: Vec<Ready>,
 }
 
 /// An engine on its own thread. Dropping it stops the engine and aborts the sinks that are still open.
 pub struct EngineThread {
-    handle: Handle,
+    handle: EngineHandle,
     thread: Option<std::thread::JoinHandle<io::Result<()>>>,
 }
 
@@ -32,12 +32,12 @@ impl Engine {
     pub fn new() -> io::Result<Self> {
         let poller = Arc::new(Poller::new()?);
         let (sender, commands) = mpsc::channel();
-        let handle = Handle::new(poller.waker(), sender, Scheduler::new(Arc::clone(&poller), commands));
+        let handle = EngineHandle::new(poller.waker(), sender, Scheduler::new(Arc::clone(&poller), commands));
         Ok(Self { poller, handle, ready: Vec::new() })
     }
 
     /// A handle to add sinks with.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> EngineHandle {
         self.handle.clone()
     }
 
@@ -108,7 +108,7 @@ impl EngineThread {
     }
 
     /// A handle to add sinks with.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> EngineHandle {
         self.handle.clone()
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use freshwire_choice::{Choice, Decision, Outcome, Reason, Record};
 use freshwire_io::kernel_ring::RingSocket;
 use freshwire_media::framing::Framer;
-use freshwire_record::Timestamp;
-use freshwire_ring::{Consumer, Meta, Producer, PushError, Stage, Standing, Taken};
+use freshwire_ring::{Consumer, Meta, Producer, PushError, RecordStatus, Stage, Taken};
+use freshwire_units::Timestamp;
 
 use crate::engine::queue::{PAST_WAIT, PICKS_PER_TURN, list, report_dropped};
 use crate::engine::turn::Scratch;
@@ -142,8 +142,8 @@ impl Feed {
     pub(crate) fn settle(&mut self, now: Timestamp, shared: &SinkShared) {
         for at in 0..self.offered.len() {
             let index = self.offered[at].index;
-            match self.parts.producer.standing(0, index) {
-                Some(standing) => self.follow(at, standing, now, shared),
+            match self.parts.producer.status(0, index) {
+                Some(status) => self.follow(at, status, now, shared),
                 None => {
                     debug_assert!(false, "slots are used again only when their record has left this list")
                 }
@@ -157,24 +157,24 @@ impl Feed {
         shared.stats.on_acked(self.acked);
     }
 
-    fn follow(&mut self, at: usize, standing: Standing, now: Timestamp, shared: &SinkShared) {
+    fn follow(&mut self, at: usize, status: RecordStatus, now: Timestamp, shared: &SinkShared) {
         let stats = &shared.stats;
         let Parts { consumer, choice, .. } = &mut self.parts;
         let offered = &mut self.offered[at];
-        let was = std::mem::replace(&mut offered.stage, standing.stage);
-        let handed_over = is_handed_over(standing.stage);
-        let ended_at = standing.finished_at.unwrap_or(now);
+        let was = std::mem::replace(&mut offered.stage, status.stage);
+        let handed_over = is_handed_over(status.stage);
+        let ended_at = status.finished_at.unwrap_or(now);
         let first_end = handed_over && !is_handed_over(was);
-        let first_ack = standing.stage == ACKED && was != ACKED;
+        let first_ack = status.stage == ACKED && was != ACKED;
         if first_end {
             stats.on_write(offered.bytes);
         }
         self.acked += if first_ack { offered.bytes } else { 0 };
         let Some((taken, record)) = &offered.record else { return };
-        if !offered.committed && (standing.committed_at.is_some() || handed_over) {
+        if !offered.committed && (status.committed_at.is_some() || handed_over) {
             offered.committed = true;
-            let committed_at = standing.committed_at.unwrap_or(ended_at);
-            consumer.commit(taken, committed_at, standing.horizon);
+            let committed_at = status.committed_at.unwrap_or(ended_at);
+            consumer.commit(taken, committed_at, status.horizon);
             choice.outcome(record, Outcome::Sent);
             stats.on_committed(record.layer, committed_at.saturating_since(record.generated));
         }
@@ -184,13 +184,13 @@ impl Feed {
             stats.on_finished();
         }
         if first_ack {
-            let at = standing.acked_at.unwrap_or(now);
+            let at = status.acked_at.unwrap_or(now);
             if consumer.acked(taken.record.index, at).is_err() {
                 // The producer has reused the slot.
                 shared.late_acks().add(taken.record.index, Some(at));
             }
         }
-        if let (Some(reason), None) = (dropped(standing.stage), dropped(was)) {
+        if let (Some(reason), None) = (dropped(status.stage), dropped(was)) {
             let _ = consumer.abandon(taken, reason, ended_at);
             report_dropped(choice.as_mut(), stats, *record, reason);
         }

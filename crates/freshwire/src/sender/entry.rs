@@ -5,7 +5,7 @@ use std::sync::Arc;
 use freshwire_ring::{Meta, Producer, PushError as RingError, Record};
 
 use super::error::PushError;
-use crate::engine::{GroupShare, Handle};
+use crate::engine::{EngineHandle, GroupShare};
 use crate::kernel::direct::Direct;
 use crate::sink::handle::Call;
 use crate::sink::id::{SinkId, StaleSink};
@@ -77,7 +77,7 @@ impl Entry {
             Route::Node(node) => node.call(),
             Route::Engine(id) => {
                 let engine = engines.and_then(|engines| engines.engines().get(id.engine));
-                engine.into_iter().for_each(Handle::wake);
+                engine.into_iter().for_each(EngineHandle::wake);
             }
             Route::Kernel(_) => {}
         }

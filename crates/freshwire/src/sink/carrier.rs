@@ -31,7 +31,7 @@ pub enum CarrierInUse {
     KernelFed,
     /// A1, over UDP.
     A1,
-    /// Datagrams of another protocol, on a [`DatagramPath`](crate::DatagramPath).
+    /// Datagrams of another protocol, on a [`DatagramPath`](crate::datagram::DatagramPath).
     Datagrams,
 }
 

@@ -35,7 +35,7 @@ pub struct SinkConfig {
     /// Bound on the bottleneck queue that this sink may build, as a time. Beyond it records stay in the ring,
     /// where they can still be dropped; a short queue also reveals lost segments sooner. Default:
     /// [`DEFAULT_QUEUE_TARGET`]. `None` leaves the queue to the congestion control, and
-    /// [`CarrierInUse::KernelRing`](crate::CarrierInUse::KernelRing) always does.
+    /// [`CarrierInUse::KernelRing`](crate::sink::CarrierInUse::KernelRing) always does.
     pub queue_target: Option<Duration>,
     /// Bound on the bytes that the receiving program has not read. TCP acknowledges data before the program reads it. Beyond the
     /// bound records stay in the ring, where newer values replace them.
@@ -45,7 +45,7 @@ pub struct SinkConfig {
     /// - Any other peer: its advertised window tells little. The reader is held back once the window is nearly closed. After it has
     ///   read its buffer slowly, the bound holds, within the rounding of windows.
     ///
-    /// [`SinkSnapshot::unread_by`](crate::SinkSnapshot::unread_by) reports the source. For distant readers use a
+    /// [`SinkSnapshot::unread_by`](crate::stats::SinkSnapshot::unread_by) reports the source. For distant readers use a
     /// [gate](freshwire_choice::gate()), a small `SO_RCVBUF` at the receiver, or A1. Plain TCP only.
     ///
     /// Default: [`DEFAULT_MAX_UNREAD`] if the policy [is for state](Choice::is_for_state), else `None`.
@@ -69,7 +69,7 @@ pub struct SinkConfig {
     /// byte is handed over, which is less work with many receivers. Default: `true`. The kernel ring always
     /// reports acknowledgements.
     pub ack_fates: bool,
-    /// Interval at which the kernel polls an empty ring, for [`CarrierInUse::KernelRing`](crate::CarrierInUse::KernelRing) only, at most a
+    /// Interval at which the kernel polls an empty ring, for [`CarrierInUse::KernelRing`](crate::sink::CarrierInUse::KernelRing) only, at most a
     /// second. A steady stream then makes one system call, and a record that finds the ring empty waits for
     /// the next poll. Default: `None`; the kernel sleeps, and the next record wakes it with a system call.
     pub kernel_watch: Option<Duration>,

@@ -68,7 +68,7 @@ impl Sink {
         self.shared.stats.rate()
     }
 
-    /// Reason for which [`Carrier::Auto`](crate::Carrier::Auto) chose plain TCP. `None` if the kernel ring is in use, or plain TCP
+    /// Reason for which [`Carrier::Auto`](crate::sink::Carrier::Auto) chose plain TCP. `None` if the kernel ring is in use, or plain TCP
     /// was requested.
     pub fn fallback(&self) -> Option<&str> {
         self.shared.fallback.as_deref()

@@ -18,7 +18,7 @@ impl SinkId {
         Self { serial: SERIAL.fetch_add(1, Ordering::Relaxed), ring }
     }
 
-    /// Index of the ring that feeds the sink, as an [`Editor`](crate::Editor) in a second process needs it. A ring serves
+    /// Index of the ring that feeds the sink, as an [`Editor`](crate::ring::Editor) in a second process needs it. A ring serves
     /// one sink after the other; the second process learns from the first when the sink ends.
     pub fn ring(self) -> usize {
         self.ring as usize

@@ -9,7 +9,7 @@ pub trait Seal: Send {
     ///
     /// # Errors
     ///
-    /// If the session has ended; the sink then ends with [`SinkError::Io`](crate::SinkError::Io).
+    /// If the session has ended; the sink then ends with [`SinkError::Io`](crate::sink::SinkError::Io).
     fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> io::Result<()>;
 
     /// Adds what the session itself has to say, such as an answer to the peer's key update. Called before each write.

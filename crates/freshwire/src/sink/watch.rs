@@ -22,7 +22,7 @@ impl Sink {
     /// # Errors
     ///
     /// If the system refuses a file descriptor. [`io::ErrorKind::Unsupported`] for
-    /// [`CarrierInUse::KernelRing`](crate::CarrierInUse::KernelRing), whose records no thread of this program handles.
+    /// [`CarrierInUse::KernelRing`](crate::sink::CarrierInUse::KernelRing), whose records no thread of this program handles.
     pub fn events(&self) -> io::Result<SinkEvents> {
         check(self)?;
         let event = self.shared.signal().event()?;
@@ -113,7 +113,8 @@ impl AsRawFd for SinkEvents {
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use freshwire::{CloseMode, Engine, Meta, RingConfig, Sender, SinkConfig, SinkWatch, choice};
+/// use freshwire::{Engine, Meta, RingConfig, Sender, SinkConfig, choice};
+/// use freshwire::sink::{CloseMode, SinkWatch};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let engine = Engine::new()?.spawn()?;

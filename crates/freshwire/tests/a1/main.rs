@@ -22,10 +22,8 @@ use freshwire::a1::{
     ConnectionStatus, Message, Missing, Node, NodeConfig, Protection, Qos, QosError, SinkConfig,
 };
 use freshwire::choice::Reason;
-use freshwire::{
-    CarrierInUse, CloseMode, Ended, Meta, Outcome, RingConfig, Sender, SenderError, Sink, SinkError, choice,
-    now,
-};
+use freshwire::sink::{CarrierInUse, CloseMode, SinkError};
+use freshwire::{Ended, Meta, Outcome, RingConfig, Sender, SenderError, Sink, choice, now};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -447,7 +445,7 @@ fn a_sink_is_waited_for_as_over_tcp() {
     let pair = pair();
     let mut sender = sender(1);
     let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
-    let watch = freshwire::SinkWatch::new(&sink).unwrap();
+    let watch = freshwire::sink::SinkWatch::new(&sink).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let wait = async {
         let number = watch.push(&mut sender, b"hello", &Meta::default()).await.unwrap();

@@ -6,7 +6,8 @@ use freshwire::a1::{
     AcceptError, Closed, ConnectConfig, ConnectError, Connection, HandshakeError, Incoming, Limits, Node,
     NodeConfig, Qos, QosError, Refusal, SinkConfig,
 };
-use freshwire::{CloseMode, Ended, choice};
+use freshwire::sink::CloseMode;
+use freshwire::{Ended, choice};
 
 use super::{NARROW, PATIENCE, bind, limited, message, meta, node, sender};
 

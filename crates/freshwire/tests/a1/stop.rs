@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use freshwire::a1::{AcceptError, ConnectConfig, ConnectError, Node, NodeConfig, NodeStopped, SinkConfig};
 use freshwire::choice::{Choice, Decision, LinkView, Record};
-use freshwire::{Ended, SinkError, Timestamp};
+use freshwire::sink::SinkError;
+use freshwire::{Ended, Timestamp};
 
 use super::{PATIENCE, bind, connect, found, meta, node, pair, sender, until};
 

@@ -1,6 +1,8 @@
 //! Sinks of one sender on several engines.
 
-use freshwire::{CloseMode, Ended, EngineGroup, EnginePool, Fate, Outcome, SinkError};
+use freshwire::engine::{EngineGroup, EnginePool};
+use freshwire::sink::{CloseMode, SinkError};
+use freshwire::{Ended, Fate, Outcome};
 
 use super::*;
 

@@ -2,10 +2,9 @@ use std::io::Read;
 use std::time::Duration;
 
 use freshwire::choice::{self, Order, Policy, Rule};
-use freshwire::{
-    Carrier, CarrierError, CarrierInUse, CloseMode, Ended, Framing, Meta, Outcome, PushError, Reason,
-    Replaced, Reserve, SenderError, SinkConfig,
-};
+use freshwire::ring::Replaced;
+use freshwire::sink::{Carrier, CarrierError, CarrierInUse, CloseMode, Reserve};
+use freshwire::{Ended, Framing, Meta, Outcome, PushError, Reason, SenderError, SinkConfig};
 
 use crate::rig::{FILLERS, Result, Rig, SLOTS, TIMEOUT, check, due_in, meta, pair, payload, same};
 

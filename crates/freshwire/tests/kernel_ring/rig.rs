@@ -5,9 +5,9 @@ use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use freshwire::{
-    Carrier, CarrierInUse, Engine, EngineThread, Fate, Meta, RingConfig, Sender, Sink, SinkConfig, now,
-};
+use freshwire::engine::EngineThread;
+use freshwire::sink::{Carrier, CarrierInUse};
+use freshwire::{Engine, Fate, Meta, RingConfig, Sender, Sink, SinkConfig, now};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

@@ -11,9 +11,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use freshwire::framing::event_stream;
+use freshwire::now;
 use freshwire::websocket::Keepalive;
-use freshwire::{event_stream, now};
-use freshwire_record::parse_duration;
+use freshwire_units::parse_duration;
 use hyper::header::{self, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use percent_encoding::percent_decode_str;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use freshwire::DEFAULT_FILL_FIRST;
+use freshwire::engine::DEFAULT_FILL_FIRST;
 
 /// What the hub allows.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-use freshwire::PathRate;
+use freshwire::stats::PathRate;
 
 use super::snapshot::StreamSnapshot;
 

@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use freshwire::Monitor;
+use freshwire::sink::Monitor;
 
 /// Who a viewer is, and what its sink tells of it.
 pub(super) struct Identity {

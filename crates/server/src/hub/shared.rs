@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use freshwire::EngineGroup;
+use freshwire::engine::EngineGroup;
 
 use super::config::HubConfig;
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use freshwire::choice::Cost;
-use freshwire::{LAYERS, SinkSnapshot};
+use freshwire::stats::{LAYERS, SinkSnapshot};
 
 /// What a stream has carried.
 #[derive(Clone, Debug)]

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use freshwire::choice::{Adaptive, MAX_RENDITIONS, Why, rendition_of};
 use freshwire::fanout::{Producer, RingPushError as PushError, Stored, Target};
-use freshwire::{Meta, Reason, Record, RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, now};
+use freshwire::ring::Record;
+use freshwire::{Meta, Reason, RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, now};
 use freshwire_media::framing::Framer;
 use freshwire_media::unit::{Catalog, FIRST_SOUND, Kind, MediaTime, Tracks, Unit};
 use freshwire_record::Timestamp;

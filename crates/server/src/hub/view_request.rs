@@ -3,7 +3,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshwire::{DatagramPath, Seal};
+use freshwire::datagram::DatagramPath;
+use freshwire::sink::Seal;
 use freshwire_media::framing::Framer;
 use freshwire_media::unit::{Catalog, Kind};
 use freshwire_record::parse_duration;

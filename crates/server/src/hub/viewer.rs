@@ -1,7 +1,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use freshwire::{Ended, Sink, SinkError};
+use freshwire::sink::SinkError;
+use freshwire::{Ended, Sink};
 
 use super::error::HubError;
 use super::identity::Identity;

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use freshwire::choice::{Selected, Selection, Why, rendition_of};
-use freshwire::{LAYERS, Meta, SinkId};
+use freshwire::stats::LAYERS;
+use freshwire::{Meta, SinkId};
 use freshwire_media::unit::Kind;
 
 use super::identity::Identity;

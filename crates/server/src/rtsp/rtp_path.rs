@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use freshwire::choice::{LinkView, Record};
-use freshwire::{DatagramPath, Flushed, KnownPath, PathRate, Timestamp, now};
+use freshwire::datagram::{DatagramPath, Flushed, KnownPath};
+use freshwire::stats::PathRate;
+use freshwire::{Timestamp, now};
 use freshwire_io::udp::{Group, Interface, MAX_DATAGRAM_BYTES, Outgoing, Sent};
 use freshwire_media::framing::interleaved::FRAME_HEADER_BYTES;
 use freshwire_media::rtp::{

@@ -4,8 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use freshwire::choice::{Gate, Reason};
+use freshwire::framing::{Framer, event_stream};
+use freshwire::now;
+use freshwire::sink::{Monitor, Seal};
+use freshwire::stats::{SinkSnapshot, UnreadBy};
 use freshwire::websocket::{MessageKind, Messages};
-use freshwire::{Framer, Monitor, Seal, SinkSnapshot, UnreadBy, event_stream, now};
 use tokio::sync::Notify;
 
 use super::envelope::is_bytes;

@@ -2,7 +2,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use freshwire::choice::{self, Choice, Gate};
-use freshwire::{EngineGroup, RingConfig, Sender, SenderError, Sink, SinkConfig, now};
+use freshwire::engine::EngineGroup;
+use freshwire::{RingConfig, Sender, SenderError, Sink, SinkConfig, now};
 use tokio::sync::watch;
 
 use super::backlog::{Member, Wishes};

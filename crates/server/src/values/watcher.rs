@@ -4,7 +4,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use freshwire::choice::Gate;
-use freshwire::{Ended, Sink, SinkWatch};
+use freshwire::sink::SinkWatch;
+use freshwire::{Ended, Sink};
 
 use super::member::{Identity, WatchRequest, WatcherSnapshot};
 use super::{Topic, ValueError};

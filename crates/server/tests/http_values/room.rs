@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use freshwire::UnreadBy;
+use freshwire::stats::UnreadBy;
 use freshwire::websocket::{Event, Reader, Role};
 use freshwire_server::report::WatcherReport;
 use freshwire_server::values::{HeldBy, WatchRequest};

@@ -6,8 +6,9 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
+use freshwire::Timestamp;
 use freshwire::choice::{LinkView, Record};
-use freshwire::{DatagramPath, Flushed, KnownPath, Timestamp};
+use freshwire::datagram::{DatagramPath, Flushed, KnownPath};
 use freshwire_media::framing::Framing;
 use freshwire_media::unit::{Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack};
 use freshwire_server::access::Access;

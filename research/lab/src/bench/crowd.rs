@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire::EnginePool;
+use freshwire::engine::EnginePool;
 use freshwire::websocket::{Event, Reader, Role};
 use freshwire_io::now;
 use freshwire_record::Timestamp;

@@ -8,7 +8,9 @@ use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire::{EnginePool, Meta, Region, RingConfig, Sender, Sink, SinkConfig, choice};
+use freshwire::engine::EnginePool;
+use freshwire::ring::Region;
+use freshwire::{Meta, RingConfig, Sender, Sink, SinkConfig, choice};
 use freshwire_io::now;
 use rustix::event::{Timespec, epoll};
 

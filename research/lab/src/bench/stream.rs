@@ -4,7 +4,8 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire::{CloseMode, Ended, Engine, Meta, PushError, RingConfig, Sender, SinkConfig, choice};
+use freshwire::sink::CloseMode;
+use freshwire::{Ended, Engine, Meta, PushError, RingConfig, Sender, SinkConfig, choice};
 use freshwire_io::now;
 
 use super::loopback::{Drain, pair_with};

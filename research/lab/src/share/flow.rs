@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use freshwire::a1::{Closed, Connection, Qos, SinkConfig};
-use freshwire::{CloseMode, Ended, Meta, PushError, RingConfig, Sender, choice};
+use freshwire::sink::CloseMode;
+use freshwire::{Ended, Meta, PushError, RingConfig, Sender, choice};
 use freshwire_io::now;
 use freshwire_io::tcp::TcpSocket;
 use freshwire_record::Timestamp;

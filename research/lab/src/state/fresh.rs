@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use freshwire::{CloseMode, Ended, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkId, choice};
-use freshwire_record::Timestamp;
+use freshwire::sink::CloseMode;
+use freshwire::{Ended, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkId, choice};
+use freshwire_units::Timestamp;
 
 use super::schema::{Fates, Plan, SenderSays};
 use super::source::Ticks;

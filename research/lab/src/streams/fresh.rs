@@ -4,8 +4,9 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use freshwire::choice::{self, Choice, Reason};
+use freshwire::sink::CloseMode;
 use freshwire::{
-    CloseMode, Engine, Fate, Framing, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkConfig, SinkId,
+    Engine, Fate, Framing, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkConfig, SinkId,
 };
 use freshwire_record::Timestamp;
 

@@ -6,8 +6,9 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use freshwire::Engine;
+use freshwire::engine::EngineGroup;
 use freshwire::websocket::{Event, Reader, Role};
-use freshwire::{Engine, EngineGroup};
 use rustix::net::sockopt;
 use serde_json::Value;
 

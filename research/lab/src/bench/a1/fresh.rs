@@ -10,7 +10,8 @@ use freshwire::a1::{
     BufferError, BufferLimits, BufferSink, ByteStream, Closed, ConnectConfig, Connection, ConnectionConfig,
     Node, NodeConfig, Protection, Qos, SinkConfig,
 };
-use freshwire::{CloseMode, Ended, Meta, PushError, RingConfig, Sender, Sink, choice};
+use freshwire::sink::CloseMode;
+use freshwire::{Ended, Meta, PushError, RingConfig, Sender, Sink, choice};
 use freshwire_io::now;
 use freshwire_record::Timestamp;
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use freshwire::a1::{self, Connection};
 use freshwire::choice;
+use freshwire::sink::CloseMode;
 use freshwire::{
-    CloseMode, Ended, Engine, Fate, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkConfig, SinkId,
+    Ended, Engine, Fate, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkConfig, SinkId,
 };
 use freshwire_io::now;
 use freshwire_io::tcp::TcpSocket;

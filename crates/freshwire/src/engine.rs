@@ -1,8 +1,8 @@
 //! Engines: an engine asks the policies of its sinks, and writes to their sockets.
 
 mod admit;
+mod any_sink;
 mod choose;
-mod destination;
 mod group;
 pub(crate) mod handle;
 mod load;
@@ -15,6 +15,6 @@ pub(crate) mod turn;
 pub use freshwire_io::poll::Waker;
 pub(crate) use group::GroupShare;
 pub use group::{DEFAULT_FILL_FIRST, EngineGroup, EnginePool};
-pub(crate) use handle::Added;
 pub use handle::EngineHandle;
+pub(crate) use handle::NewSink;
 pub use thread::{Engine, EngineThread};

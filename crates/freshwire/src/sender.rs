@@ -18,9 +18,9 @@ pub use self::error::{ModifyError, PushError, SenderError};
 use crate::datagram::path::DatagramPath;
 #[cfg(feature = "fanout")]
 use crate::engine::offer::OfferRoom;
-use crate::engine::{Added, EngineGroup, EngineHandle, GroupShare};
+use crate::engine::{EngineGroup, EngineHandle, GroupShare, NewSink};
 use crate::sink::config::SinkConfig;
-use crate::sink::handle::{Call, Sink};
+use crate::sink::handle::{Notifier, Sink};
 use crate::sink::id::{SinkId, StaleSink};
 
 /// The application's handle: queues records and, until they are committed, drops, modifies or replaces them.
@@ -47,7 +47,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Creates the shared memory for `config.rings` sinks. `engines` is an engine's [`EngineHandle`](crate::EngineHandle), or an
+    /// Creates the shared memory for `config.rings` sinks. `engines` is an engine's [`EngineHandle`], or an
     /// [`EngineGroup`] over which the sinks are spread.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl Sender {
         let consumer = self.free_ring()?;
         let ack_fates = config.ack_fates;
         let engine = self.engine(at)?;
-        let Added { id: number, sink, direct } = engine.admit(stream, consumer, config, place, true)?;
+        let NewSink { id: number, sink, direct } = engine.admit(stream, consumer, config, place, true)?;
         let by_engine = Route::Engine(EngineSinkId { engine: at, number });
         self.enter(&sink, direct.map_or(by_engine, |direct| Route::Kernel(Box::new(direct))));
         if ack_fates && let Ok(entry) = find_mut(&mut self.sinks, sink.id()) {
@@ -130,7 +130,7 @@ impl Sender {
         let (at, place) = self.engines.as_ref().ok_or(SenderError::NoEngine)?.place();
         self.check_keys(&config)?;
         let consumer = self.free_ring()?;
-        let Added { id: number, sink, .. } = self.engine(at)?.add_datagrams(path, consumer, config, place);
+        let NewSink { id: number, sink, .. } = self.engine(at)?.add_datagrams(path, consumer, config, place);
         self.enter(&sink, Route::Engine(EngineSinkId { engine: at, number }));
         Ok(sink)
     }
@@ -160,10 +160,10 @@ impl Sender {
     /// Lets `serve` take a free ring for a sink outside of the engine, and return what wakes whatever serves it.
     pub(crate) fn attach(
         &mut self,
-        serve: impl FnOnce(Consumer) -> Result<(Sink, Box<dyn Call>), SenderError>,
+        serve: impl FnOnce(Consumer) -> Result<(Sink, Box<dyn Notifier>), SenderError>,
     ) -> Result<Sink, SenderError> {
-        let (sink, caller) = serve(self.free_ring()?)?;
-        self.enter(&sink, Route::Node(caller));
+        let (sink, notifier) = serve(self.free_ring()?)?;
+        self.enter(&sink, Route::Node(notifier));
         Ok(sink)
     }
 
@@ -490,7 +490,7 @@ impl Sender {
         for entry in self.sinks.iter().flatten() {
             match &entry.route {
                 Route::Kernel(direct) => direct.notify(),
-                Route::Node(node) => node.call(),
+                Route::Node(node) => node.notify(),
                 Route::Engine(_) => {}
             }
         }

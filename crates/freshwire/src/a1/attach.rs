@@ -16,7 +16,7 @@ impl Sender {
     ///
     /// If no ring is free, the connection has ended, or it already has a sink.
     pub fn add_a1_sink(&mut self, connection: &Connection, config: SinkConfig) -> Result<Sink, SenderError> {
-        self.attach(|consumer| Ok((connection.serve(consumer, config)?, Box::new(connection.caller()))))
+        self.attach(|consumer| Ok((connection.serve(consumer, config)?, Box::new(connection.notifier()))))
     }
 
     /// Serves a multicast group from a free ring. The ring needs space for the records that the group keeps
@@ -26,6 +26,6 @@ impl Sender {
     ///
     /// If no ring is free, or the group already has a sink.
     pub fn add_a1_group(&mut self, group: &Group, config: SinkConfig) -> Result<Sink, SenderError> {
-        self.attach(|consumer| Ok((group.serve(consumer, config)?, Box::new(group.caller()))))
+        self.attach(|consumer| Ok((group.serve(consumer, config)?, Box::new(group.notifier()))))
     }
 }

@@ -14,11 +14,11 @@ pub use self::limits::{BufferError, BufferLimits};
 use self::source::BufferSource;
 use self::state::{Shared, State};
 use super::config::SinkConfig;
-use super::connection::{Caller, Connection};
+use super::connection::{Connection, NodeNotifier};
 use super::group::Group;
 use crate::sender::error::SenderError;
 use crate::sink::ended::{CloseMode, Ended};
-use crate::sink::handle::{Call, Monitor, Sink};
+use crate::sink::handle::{Monitor, Notifier, Sink};
 
 /// Sink of a connection or a group for the application's own buffers, from [`Connection::add_buffer_sink`] or
 /// [`Group::add_buffer_sink`]. A payload is copied only into the packets, where it is encrypted. It is returned to
@@ -55,7 +55,7 @@ use crate::sink::handle::{Call, Monitor, Sink};
 /// ```
 pub struct BufferSink {
     shared: Arc<Shared>,
-    caller: Caller,
+    notifier: NodeNotifier,
     sink: Sink,
 }
 
@@ -73,7 +73,7 @@ impl Connection {
     ) -> Result<BufferSink, SenderError> {
         let shared = Arc::new(Shared::new(limits));
         let sink = self.attach(0, config, |stats| Box::new(BufferSource::new(shared.clone(), stats)))?;
-        Ok(BufferSink { shared, caller: self.caller(), sink })
+        Ok(BufferSink { shared, notifier: self.notifier(), sink })
     }
 }
 
@@ -91,7 +91,7 @@ impl Group {
     ) -> Result<BufferSink, SenderError> {
         let shared = Arc::new(Shared::new(limits));
         let sink = self.attach(0, config, |stats| Box::new(BufferSource::new(shared.clone(), stats)))?;
-        Ok(BufferSink { shared, caller: self.caller(), sink })
+        Ok(BufferSink { shared, notifier: self.notifier(), sink })
     }
 }
 
@@ -180,7 +180,7 @@ impl BufferSink {
         let rests = state.call();
         drop(state);
         if rests {
-            self.caller.call();
+            self.notifier.notify();
         }
     }
 }

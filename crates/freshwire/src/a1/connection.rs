@@ -21,12 +21,12 @@ use super::joined::Membership;
 use super::peer::{Peer, State};
 use super::record_source::RecordSource;
 use super::shared::Shared;
-use super::sink::{AttachedSink, CloseAction, InNode, Keeper};
+use super::sink::{AttachedSink, CloseAction, Keeper, NodeServer};
 use super::source::RingSource;
 use super::status::{ConnectionStatus, QosNews};
 use crate::sender::error::SenderError;
 use crate::sink::carrier::CarrierInUse;
-use crate::sink::handle::{Call, Sink};
+use crate::sink::handle::{Notifier, Sink};
 use crate::sink::shared::SinkShared;
 use crate::sink::signal::Signal;
 
@@ -303,13 +303,13 @@ impl Connection {
             }
             Ok(())
         })?;
-        let server = Box::new(InNode(self.clone()));
+        let server = Box::new(NodeServer(self.clone()));
         Ok(Sink::new(ring, shared, server, linger))
     }
 
     /// What a producer calls whose push asks for it.
-    pub(crate) fn caller(&self) -> Caller {
-        Caller { node: Arc::downgrade(&self.0.node), target: SinkTarget::Connection(self.0.id) }
+    pub(crate) fn notifier(&self) -> NodeNotifier {
+        NodeNotifier { node: Arc::downgrade(&self.0.node), target: SinkTarget::Connection(self.0.id) }
     }
 
     pub(super) fn id(&self) -> ConnectionHandle {
@@ -347,19 +347,19 @@ impl Drop for Inner {
 }
 
 /// Calls a node for one of its connections or groups.
-pub(crate) struct Caller {
+pub(crate) struct NodeNotifier {
     node: Weak<Shared>,
     target: SinkTarget,
 }
 
-impl Caller {
+impl NodeNotifier {
     pub(super) fn of_group(node: &Arc<Shared>, id: u32) -> Self {
         Self { node: Arc::downgrade(node), target: SinkTarget::Group(id) }
     }
 }
 
-impl Call for Caller {
-    fn call(&self) {
+impl Notifier for NodeNotifier {
+    fn notify(&self) {
         if let Some(node) = self.node.upgrade() {
             node.push(|core| core.call(self.target));
         }

@@ -7,11 +7,11 @@ use freshwire_record::Timestamp;
 use freshwire_ring::Consumer;
 
 use super::config::SinkConfig;
-use super::connection::{Caller, Connection};
+use super::connection::{Connection, NodeNotifier};
 use super::group_config::{GroupStats, InviteError};
 use super::record_source::RecordSource;
 use super::shared::Shared;
-use super::sink::{AttachedSink, CloseAction, InNode, Keeper};
+use super::sink::{AttachedSink, CloseAction, Keeper, NodeServer};
 use super::source::RingSource;
 use crate::sender::error::SenderError;
 use crate::sink::carrier::CarrierInUse;
@@ -45,7 +45,7 @@ impl Group {
         Self(Arc::new(Inner { node, id, address }))
     }
 
-    /// Destination address of the packets.
+    /// AnySink address of the packets.
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
@@ -90,12 +90,12 @@ impl Group {
         let SinkConfig { policy, linger } = config;
         let sink = AttachedSink::new(make_source(Arc::clone(&shared)), Arc::clone(&shared));
         self.0.node.act(|core, _| core.groups().attach(self.0.id, sink, policy))?;
-        Ok(Sink::new(ring, shared, Box::new(InNode(self.clone())), linger))
+        Ok(Sink::new(ring, shared, Box::new(NodeServer(self.clone())), linger))
     }
 
     /// What a producer calls whose push asks for it.
-    pub(crate) fn caller(&self) -> Caller {
-        Caller::of_group(&self.0.node, self.0.id)
+    pub(crate) fn notifier(&self) -> NodeNotifier {
+        NodeNotifier::of_group(&self.0.node, self.0.id)
     }
 }
 

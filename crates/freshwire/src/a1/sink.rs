@@ -107,9 +107,9 @@ pub(super) trait Keeper: Send + Sync {
 }
 
 /// A sink's place in a node. It keeps what it feeds.
-pub(super) struct InNode<K>(pub(super) K);
+pub(super) struct NodeServer<K>(pub(super) K);
 
-impl<K: Keeper> Server for InNode<K> {
+impl<K: Keeper> Server for NodeServer<K> {
     fn close(&self, mode: CloseMode) {
         self.0.ask(|sink, now| sink.close(mode, now));
     }

@@ -9,9 +9,9 @@ use freshwire_ring::{Consumer, Taken};
 
 use super::path::DatagramPath;
 use crate::engine::offer::Payload;
-use crate::engine::queue::{Picked, RecordQueue, part_within};
+use crate::engine::queue::{Pick, RecordQueue, part_within};
 use crate::engine::turn::Scratch;
-use crate::engine::turn::{AtOnce, MAX_SLEEP, Next};
+use crate::engine::turn::{MAX_SLEEP, OfferOutcome, TurnOutcome};
 use crate::sink::config::SinkConfig;
 use crate::sink::ended::{CloseMode, SinkError};
 use crate::sink::shared::SinkShared;
@@ -29,14 +29,14 @@ pub(crate) struct DatagramSink {
     path: Box<dyn DatagramPath>,
     queue: RecordQueue,
     /// The record in progress, and behind it the one that overtook it.
-    opened: Vec<Opened>,
+    opened: Vec<OpenRecord>,
     looked_at: Timestamp,
     is_closing: bool,
     give_up_at: Timestamp,
 }
 
 /// A record of which packets are left.
-struct Opened {
+struct OpenRecord {
     taken: Taken,
     /// Where the payload ends that has been sent.
     sent: u32,
@@ -68,25 +68,25 @@ impl DatagramSink {
     }
 
     /// Sends as much as policy and path allow.
-    pub(crate) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
+    pub(crate) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<TurnOutcome, SinkError> {
         if now >= self.give_up_at {
             return Err(SinkError::Lingered);
         }
         let next = self.send(now, scratch);
         self.flush(now)?;
         Ok(match next {
-            Next::Time(at) => Next::Time(at.min(self.give_up_at)),
-            Next::Push(at) => Next::Push(at.min(self.give_up_at)),
+            TurnOutcome::Time(at) => TurnOutcome::Time(at.min(self.give_up_at)),
+            TurnOutcome::Push(at) => TurnOutcome::Push(at.min(self.give_up_at)),
             next => next,
         })
     }
 
-    fn send(&mut self, now: Timestamp, scratch: &mut Scratch) -> Next {
+    fn send(&mut self, now: Timestamp, scratch: &mut Scratch) -> TurnOutcome {
         let mut may_overtake = true;
         for _ in 0..PIECES_PER_TURN {
             let ready = self.path.ready_at(now, 1);
             if ready > now {
-                return Next::Time(ready);
+                return TurnOutcome::Time(ready);
             }
             if self.opened.is_empty() {
                 if !self.pick(now, scratch) {
@@ -97,7 +97,7 @@ impl DatagramSink {
             }
             self.send_piece(now, scratch);
         }
-        Next::Again
+        TurnOutcome::Again
     }
 
     /// Sends the next piece of the record in progress.
@@ -114,7 +114,7 @@ impl DatagramSink {
         if !scratch.head.is_empty() {
             self.path.send(now, Some(&opened.taken.record), &scratch.head);
         }
-        if is_last && let Some(Opened { taken, .. }) = self.opened.pop() {
+        if is_last && let Some(OpenRecord { taken, .. }) = self.opened.pop() {
             // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
             let _ = self.queue.consumer.finish_for_good(&taken, now);
             self.queue.shared.stats.on_finished();
@@ -139,14 +139,14 @@ impl DatagramSink {
     }
 
     /// Nothing is to be sent now: sleeps until a push or a time that the policy named.
-    fn rest(&mut self, now: Timestamp) -> Next {
+    fn rest(&mut self, now: Timestamp) -> TurnOutcome {
         if self.is_closing && self.queue.ask_again_at == Timestamp::MAX {
-            return Next::Ended;
+            return TurnOutcome::Ended;
         }
         if !self.queue.consumer.sleep() {
-            return Next::Again;
+            return TurnOutcome::Again;
         }
-        Next::Push(self.queue.ask_again_at.min(now + MAX_SLEEP))
+        TurnOutcome::Push(self.queue.ask_again_at.min(now + MAX_SLEEP))
     }
 
     /// Commits the record that the policy names. False: there is none for now.
@@ -154,7 +154,7 @@ impl DatagramSink {
         let Self { queue, path, opened, .. } = self;
         let picked = queue.pick(now, || view(path.as_ref(), opened, now), scratch);
         self.replace(now, scratch);
-        let Some(Picked { taken, .. }) = picked else { return false };
+        let Some(Pick { taken, .. }) = picked else { return false };
         self.begin(taken, now);
         true
     }
@@ -169,7 +169,7 @@ impl DatagramSink {
 
     fn begin(&mut self, taken: Taken, now: Timestamp) {
         self.queue.commit(&taken, now, 0);
-        self.opened.push(Opened { taken, sent: 0 });
+        self.opened.push(OpenRecord { taken, sent: 0 });
     }
 
     /// Sends what the receiver gets in the place of records that were dropped.
@@ -189,17 +189,17 @@ impl DatagramSink {
         record: &Record,
         payload: &mut Payload,
         scratch: &mut Scratch,
-    ) -> io::Result<AtOnce> {
+    ) -> io::Result<OfferOutcome> {
         let is_idle = self.opened.is_empty()
             && !self.is_closing
             && self.queue.consumer.is_empty()
             && !self.queue.consumer.has_untold();
         if !is_idle || self.path.ready_at(now, u64::from(record.len)) > now {
-            return Ok(AtOnce::Not);
+            return Ok(OfferOutcome::Declined);
         }
         let view = self.path.view(now, 0);
         if !self.queue.wants(now, record, &view) {
-            return Ok(AtOnce::Not);
+            return Ok(OfferOutcome::Declined);
         }
         self.replace(now, scratch);
         self.queue.announce(record, now);
@@ -221,7 +221,7 @@ impl DatagramSink {
         }
         self.queue.shared.stats.on_finished();
         self.flush(now)?;
-        Ok(AtOnce::Whole(now + MAX_SLEEP))
+        Ok(OfferOutcome::Sent(now + MAX_SLEEP))
     }
 
     /// See [`RecordQueue::make_room`].
@@ -270,7 +270,7 @@ impl DatagramSink {
 }
 
 /// The path as the policy sees it.
-fn view(path: &dyn DatagramPath, opened: &[Opened], now: Timestamp) -> LinkView {
-    let left = |opened: &Opened| u64::from(opened.taken.record.len.saturating_sub(opened.sent));
+fn view(path: &dyn DatagramPath, opened: &[OpenRecord], now: Timestamp) -> LinkView {
+    let left = |opened: &OpenRecord| u64::from(opened.taken.record.len.saturating_sub(opened.sent));
     path.view(now, opened.iter().map(left).sum())
 }

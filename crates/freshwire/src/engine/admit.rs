@@ -1,4 +1,4 @@
-//! From a connected stream to a destination that the engine can serve.
+//! From a connected stream to a any_sink that the engine can serve.
 
 use std::io;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::Consumer;
 
-use super::choose::{Chosen, KernelRing, choose, needs_no_engine};
-use super::destination::Destination;
+use super::any_sink::AnySink;
+use super::choose::{CarrierChoice, KernelRing, choose, needs_no_engine};
 use crate::kernel::direct::Direct;
 use crate::kernel::feed::{Feed, Parts as FeedParts};
-use crate::kernel::sink::{KernelConnection, Source};
+use crate::kernel::sink::{KernelSink, Source};
 use crate::kernel::view::KernelView;
 use crate::sender::error::SenderError;
 use crate::sink::carrier::{CarrierError, CarrierInUse};
@@ -18,27 +18,27 @@ use crate::sink::config::SinkConfig;
 use crate::sink::shared::SinkShared;
 use crate::tcp::sink::{Limits, Parts, TcpSink};
 
-/// A destination for the engine, and what its owner gets.
-pub(crate) struct Admitted {
-    pub(crate) destination: Destination,
+/// A any_sink for the engine, and what its owner gets.
+pub(crate) struct Admission {
+    pub(crate) any_sink: AnySink,
     pub(crate) shared: Arc<SinkShared>,
     /// The application's side of the kernel's ring, if no engine is to fill it.
     pub(crate) direct: Option<Direct>,
 }
 
-/// Chooses the carrier and makes the destination.
+/// Chooses the carrier and makes the any_sink.
 pub(crate) fn admit(
     socket: TcpSocket,
     consumer: Consumer,
     config: SinkConfig,
     may_be_direct: bool,
-) -> Result<Admitted, SenderError> {
+) -> Result<Admission, SenderError> {
     Ok(match choose(socket, &config, &consumer.region().config())? {
-        Chosen::Tcp(socket, fallback) => serve_tcp(socket, fallback, consumer, config)?,
-        Chosen::Kernel(kernel) if may_be_direct && needs_no_engine(&config) => {
+        CarrierChoice::Tcp(socket, fallback) => serve_tcp(socket, fallback, consumer, config)?,
+        CarrierChoice::Kernel(kernel) if may_be_direct && needs_no_engine(&config) => {
             serve_direct(kernel, consumer, &config)?
         }
-        Chosen::Kernel(kernel) => serve_fed(kernel, consumer, config)?,
+        CarrierChoice::Kernel(kernel) => serve_fed(kernel, consumer, config)?,
     })
 }
 
@@ -47,7 +47,7 @@ fn serve_tcp(
     fallback: Option<String>,
     consumer: Consumer,
     config: SinkConfig,
-) -> io::Result<Admitted> {
+) -> io::Result<Admission> {
     let shared = Arc::new(SinkShared::new(CarrierInUse::Tcp, fallback, None));
     let parts = Parts {
         socket,
@@ -65,11 +65,11 @@ fn serve_tcp(
         stall_timeout: config.stall_timeout,
         shared: Arc::clone(&shared),
     };
-    let destination = Destination::Tcp(Box::new(TcpSink::new(parts)?));
-    Ok(Admitted { destination, shared, direct: None })
+    let any_sink = AnySink::Tcp(Box::new(TcpSink::new(parts)?));
+    Ok(Admission { any_sink, shared, direct: None })
 }
 
-fn serve_direct(kernel: KernelRing, consumer: Consumer, config: &SinkConfig) -> io::Result<Admitted> {
+fn serve_direct(kernel: KernelRing, consumer: Consumer, config: &SinkConfig) -> io::Result<Admission> {
     let KernelRing { socket, producer } = kernel;
     if config.kernel_watch.is_some() {
         socket.set_watch(config.kernel_watch)?;
@@ -80,11 +80,11 @@ fn serve_direct(kernel: KernelRing, consumer: Consumer, config: &SinkConfig) -> 
     let source =
         Source::Application { editor: region.editor(), slots: region.config().slots, _claim: consumer };
     let direct = Direct::new(producer, &socket, config.policy.drops_expired());
-    let connection = KernelConnection::new(socket, source, config.stall_timeout, Arc::clone(&shared));
-    Ok(Admitted { destination: Destination::Kernel(Box::new(connection)), shared, direct: Some(direct) })
+    let sink = KernelSink::new(socket, source, config.stall_timeout, Arc::clone(&shared));
+    Ok(Admission { any_sink: AnySink::Kernel(Box::new(sink)), shared, direct: Some(direct) })
 }
 
-fn serve_fed(kernel: KernelRing, consumer: Consumer, config: SinkConfig) -> Result<Admitted, SenderError> {
+fn serve_fed(kernel: KernelRing, consumer: Consumer, config: SinkConfig) -> Result<Admission, SenderError> {
     let KernelRing { socket, producer } = kernel;
     let shared = Arc::new(SinkShared::new(CarrierInUse::KernelFed, None, None));
     let mut feed = Feed::new(FeedParts {
@@ -100,6 +100,6 @@ fn serve_fed(kernel: KernelRing, consumer: Consumer, config: SinkConfig) -> Resu
         return Err(CarrierError::Preface.into());
     }
     let source = Source::Engine(Box::new(feed));
-    let connection = KernelConnection::new(socket, source, config.stall_timeout, Arc::clone(&shared));
-    Ok(Admitted { destination: Destination::Kernel(Box::new(connection)), shared, direct: None })
+    let sink = KernelSink::new(socket, source, config.stall_timeout, Arc::clone(&shared));
+    Ok(Admission { any_sink: AnySink::Kernel(Box::new(sink)), shared, direct: None })
 }

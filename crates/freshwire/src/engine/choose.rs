@@ -17,7 +17,7 @@ pub(crate) struct KernelRing {
 }
 
 /// The carrier that a sink gets.
-pub(crate) enum Chosen {
+pub(crate) enum CarrierChoice {
     /// With the reason, if another was wanted.
     Tcp(TcpSocket, Option<String>),
     Kernel(KernelRing),
@@ -27,20 +27,24 @@ pub(crate) enum Chosen {
 const FRAMING_ROOM: u32 = 8;
 
 /// Chooses the carrier of a sink whose records come from a ring of this size.
-pub(crate) fn choose(socket: TcpSocket, config: &SinkConfig, ring: &Config) -> Result<Chosen, CarrierError> {
+pub(crate) fn choose(
+    socket: TcpSocket,
+    config: &SinkConfig,
+    ring: &Config,
+) -> Result<CarrierChoice, CarrierError> {
     if config.carrier == Carrier::Tcp {
-        return Ok(Chosen::Tcp(socket, None));
+        return Ok(CarrierChoice::Tcp(socket, None));
     }
     let refused = match obstacle(config) {
         Some(error) => (socket, error),
         None => match RingSocket::attach(socket, &geometry(ring)) {
-            Ok(socket) => return Ok(Chosen::Kernel(map(socket)?)),
+            Ok(socket) => return Ok(CarrierChoice::Kernel(map(socket)?)),
             Err(refused) => (refused.socket, refused.error.into()),
         },
     };
     match (config.carrier, refused) {
         (Carrier::Kernel, (_, error)) => Err(error),
-        (_, (socket, error)) => Ok(Chosen::Tcp(socket, Some(error.to_string()))),
+        (_, (socket, error)) => Ok(CarrierChoice::Tcp(socket, Some(error.to_string()))),
     }
 }
 
@@ -82,7 +86,7 @@ mod tests {
 
     use crate::choice;
 
-    fn chosen(config: SinkConfig) -> Result<Chosen, CarrierError> {
+    fn chosen(config: SinkConfig) -> Result<CarrierChoice, CarrierError> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let stream = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
         choose(TcpSocket::new(stream).expect("a socket"), &config, &Config::default())
@@ -102,8 +106,8 @@ mod tests {
     #[test]
     fn what_the_kernel_cannot_frame_stays_on_tcp_and_says_why() {
         let config = || SinkConfig::new(choice::fifo()).framing(Framing::Chunked);
-        assert!(matches!(chosen(config()), Ok(Chosen::Tcp(_, None))));
-        let Ok(Chosen::Tcp(_, Some(why))) = chosen(config().carrier(Carrier::Auto)) else {
+        assert!(matches!(chosen(config()), Ok(CarrierChoice::Tcp(_, None))));
+        let Ok(CarrierChoice::Tcp(_, Some(why))) = chosen(config().carrier(Carrier::Auto)) else {
             panic!("chunked framing is not the kernel's")
         };
         assert!(why.contains("length-prefixed"), "{why}");

@@ -12,10 +12,10 @@ use freshwire_io::poll::Waker;
 use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::Consumer;
 
-use super::admit::{Admitted, admit};
-use super::destination::Destination;
+use super::admit::{Admission, admit};
+use super::any_sink::AnySink;
 use super::load::{Load, Place};
-use super::offer::{Offered, Target};
+use super::offer::{Offer, Target};
 use super::scheduler::Command;
 use super::scheduler::Scheduler;
 use crate::datagram::path::DatagramPath;
@@ -40,7 +40,7 @@ pub struct EngineHandle {
 }
 
 /// A sink that an engine serves from now on.
-pub(crate) struct Added {
+pub(crate) struct NewSink {
     pub(crate) id: u64,
     pub(crate) sink: Sink,
     /// The application's side of the kernel's ring, if it fills that itself.
@@ -48,12 +48,12 @@ pub(crate) struct Added {
 }
 
 /// A sink's place in an engine.
-struct InEngine {
+struct EngineServer {
     engine: EngineHandle,
     id: u64,
 }
 
-impl Server for InEngine {
+impl Server for EngineServer {
     fn close(&self, mode: CloseMode) {
         self.engine.send(Command::Close(self.id, mode));
     }
@@ -114,7 +114,7 @@ impl EngineHandle {
         config: SinkConfig,
         place: Place,
         may_be_direct: bool,
-    ) -> Result<Added, SenderError> {
+    ) -> Result<NewSink, SenderError> {
         let socket = TcpSocket::new(stream)?;
         if let Some(name) = &config.congestion {
             socket.set_congestion(name)?;
@@ -129,10 +129,10 @@ impl EngineHandle {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (mut config, engine) = (config, self.clone());
         config.policy.attach(Arc::new(move || engine.send(Command::AskAgain(id))));
-        let Admitted { destination, shared, direct } = admit(socket, consumer, config, may_be_direct)?;
-        self.send(Command::Add(id, destination, place));
-        let server = Box::new(InEngine { engine: self.clone(), id });
-        Ok(Added { id, sink: Sink::new(ring, shared, server, linger), direct })
+        let Admission { any_sink, shared, direct } = admit(socket, consumer, config, may_be_direct)?;
+        self.send(Command::Add(id, any_sink, place));
+        let server = Box::new(EngineServer { engine: self.clone(), id });
+        Ok(NewSink { id, sink: Sink::new(ring, shared, server, linger), direct })
     }
 
     /// Serves a receiver of datagrams from the ring of `consumer`.
@@ -142,16 +142,16 @@ impl EngineHandle {
         consumer: Consumer,
         mut config: SinkConfig,
         place: Place,
-    ) -> Added {
+    ) -> NewSink {
         let (ring, linger) = (consumer.ring(), config.linger);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let engine = self.clone();
         config.policy.attach(Arc::new(move || engine.send(Command::AskAgain(id))));
         let shared = Arc::new(SinkShared::new(CarrierInUse::Datagrams, None, None));
         let sink = DatagramSink::new(path, consumer, config, Arc::clone(&shared));
-        self.send(Command::Add(id, Destination::Datagrams(Box::new(sink)), place));
-        let server = Box::new(InEngine { engine: self.clone(), id });
-        Added { id, sink: Sink::new(ring, shared, server, linger), direct: None }
+        self.send(Command::Add(id, AnySink::Datagrams(Box::new(sink)), place));
+        let server = Box::new(EngineServer { engine: self.clone(), id });
+        NewSink { id, sink: Sink::new(ring, shared, server, linger), direct: None }
     }
 
     /// The waker that a producer uses after a push that asks to notify.
@@ -173,7 +173,7 @@ impl EngineHandle {
 
     /// Offers a payload to sinks past their rings, on this thread. `queue` puts it on the ring of one and gives its index there. Where the
     /// engine is at work already, nothing is sent.
-    pub(crate) fn offer(&self, offered: Offered<'_>, queue: impl FnMut(&Target) -> Option<u64>) {
+    pub(crate) fn offer(&self, offered: Offer<'_>, queue: impl FnMut(&Target) -> Option<u64>) {
         let Ok(mut scheduler) = self.scheduler.try_lock() else { return };
         if scheduler.as_mut().is_some_and(|scheduler| scheduler.offer(now(), offered, queue)) {
             self.waker.wake();

@@ -36,7 +36,7 @@ pub(crate) struct OfferRoom {
 }
 
 /// A payload that is offered to sinks past their rings.
-pub(crate) struct Offered<'a> {
+pub(crate) struct Offer<'a> {
     pub(crate) bytes: &'a mut Payload,
     pub(crate) targets: &'a mut [Target],
     /// The sinks' numbers, ascending, each with the place of its offer.

@@ -32,7 +32,7 @@ pub(crate) struct RecordQueue {
 }
 
 /// A record that the policy has named, taken from the ring.
-pub(crate) struct Picked {
+pub(crate) struct Pick {
     pub(crate) taken: Taken,
     /// The policy has seen nothing behind it.
     pub(crate) is_last: bool,
@@ -55,7 +55,7 @@ impl RecordQueue {
         now: Timestamp,
         view: impl Fn() -> LinkView,
         scratch: &mut Scratch,
-    ) -> Option<Picked> {
+    ) -> Option<Pick> {
         self.ask_again_at = Timestamp::MAX;
         for _ in 0..PICKS_PER_TURN {
             list(&mut self.consumer, self.choice.as_mut(), &self.shared.stats, scratch);
@@ -77,7 +77,7 @@ impl RecordQueue {
                     let record = records.get(place)?;
                     if let Ok(taken) = self.consumer.take(record.index) {
                         let is_last = records.len() == 1 && self.choice.lookahead() > 1;
-                        return Some(Picked { taken, is_last });
+                        return Some(Pick { taken, is_last });
                     }
                 }
             }

@@ -13,21 +13,21 @@ use freshwire_io::poll::{Poller, Ready};
 use freshwire_io::tcp::SendBatch;
 use freshwire_record::Timestamp;
 
-use super::destination::Destination;
+use super::any_sink::AnySink;
 use super::load::Place;
 use super::offer::Payload;
-use super::offer::{Offered, Target};
+use super::offer::{Offer, Target};
 use super::turn::Scratch;
-use super::turn::{AtOnce, Next};
+use super::turn::{OfferOutcome, TurnOutcome};
 use crate::sink::ended::{CloseMode, Ended, SinkError};
 use crate::tcp::batch::{Batching, PlannedWrite, write_together};
 
-/// So many turns before its own a connection's memory is asked for.
+/// So many turns before its own a sink's memory is asked for.
 const PREFETCHED_TURNS: usize = 3;
 
 /// What an [`Engine`](crate::engine::thread::Engine) is asked to do by its [`EngineHandle`](crate::engine::handle::EngineHandle)s.
 pub(crate) enum Command {
-    Add(u64, Destination, Place),
+    Add(u64, AnySink, Place),
     Close(u64, CloseMode),
     /// Close as if dropped: finish the record, send these bytes, and abort if that takes longer than the time given.
     Leave(u64, Vec<u8>, Duration),
@@ -42,7 +42,7 @@ pub(crate) enum Command {
 pub(crate) struct Scheduler {
     poller: Arc<Poller>,
     commands: mpsc::Receiver<Command>,
-    connections: BTreeMap<u64, Entry>,
+    sinks: BTreeMap<u64, Entry>,
     timers: Timers,
     again: Vec<u64>,
     scratch: Scratch,
@@ -52,15 +52,15 @@ pub(crate) struct Scheduler {
     stopped: bool,
 }
 
-/// A connection with its place in the poller's set and among the timers. It is boxed, so that a search and a timer that was
+/// A sink with its place in the poller's set and among the timers. It is boxed, so that a search and a timer that was
 /// put off touch little memory.
 struct Entry {
-    connection: Destination,
+    sink: AnySink,
     watched: bool,
     /// Its last turn left nothing to do, and whoever pushes to its ring has to call. Another one has a turn to come, which nobody may put
     /// off.
     is_asleep: bool,
-    /// When the connection wants its next turn at the latest.
+    /// When the sink wants its next turn at the latest.
     wake_at: Timestamp,
     /// When its timer fires, which may be earlier: a time that is put off again and again costs no new timer.
     timer_at: Timestamp,
@@ -69,9 +69,9 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(connection: Destination, place: Place) -> Self {
+    fn new(sink: AnySink, place: Place) -> Self {
         let never = Timestamp::MAX;
-        Self { connection, watched: false, is_asleep: false, wake_at: never, timer_at: never, _place: place }
+        Self { sink, watched: false, is_asleep: false, wake_at: never, timer_at: never, _place: place }
     }
 
     /// The time of a timer to start, if none fires early enough.
@@ -83,7 +83,7 @@ impl Entry {
         is_needed.then_some(self.wake_at)
     }
 
-    /// Sets when the connection wants its next turn.
+    /// Sets when the sink wants its next turn.
     fn wake_at(&mut self, wake_at: Timestamp, id: u64, timers: &mut Timers) {
         self.wake_at = wake_at;
         if let Some(at) = self.set_timer() {
@@ -91,7 +91,7 @@ impl Entry {
         }
     }
 
-    /// Offers the connection a record past its ring; `Err` if it has ended. `queue` puts the record on the ring if the rest of it has
+    /// Offers the sink a record past its ring; `Err` if it has ended. `queue` puts the record on the ring if the rest of it has
     /// to wait, and gives its index.
     fn offer(
         &mut self,
@@ -106,7 +106,7 @@ impl Entry {
             return Ok(());
         }
         let record = Record::of(&target.meta, payload.len());
-        let at_once = self.connection.send_at_once(now, &record, payload, context.scratch)?;
+        let at_once = self.sink.send_at_once(now, &record, payload, context.scratch)?;
         self.offered(id, target, now, context, at_once, queue)
     }
 
@@ -117,14 +117,14 @@ impl Entry {
         target: &mut Target,
         now: Timestamp,
         context: TurnContext<'_>,
-        at_once: AtOnce,
+        at_once: OfferOutcome,
         queue: &mut impl FnMut(&Target) -> Option<u64>,
     ) -> Result<(), Ended> {
         match at_once {
-            AtOnce::Not => return Ok(()),
-            AtOnce::Whole(wake_at) => self.wake_at(wake_at, id, context.timers),
-            AtOnce::Part => {
-                let held = queue(target).is_some_and(|index| self.connection.hold_rest(index, now));
+            OfferOutcome::Declined => return Ok(()),
+            OfferOutcome::Sent(wake_at) => self.wake_at(wake_at, id, context.timers),
+            OfferOutcome::Partial => {
+                let held = queue(target).is_some_and(|index| self.sink.hold_rest(index, now));
                 if !held {
                     return Err(Ended::Broken(SinkError::Torn));
                 }
@@ -137,29 +137,34 @@ impl Entry {
         Ok(())
     }
 
-    /// Gives the connection a turn; how it ended, if it did.
+    /// Gives the sink a turn; how it ended, if it did.
     fn turn(&mut self, id: u64, now: Timestamp, context: TurnContext<'_>) -> Option<Ended> {
-        let next = self.connection.turn(now, context.scratch);
+        let next = self.sink.turn(now, context.scratch);
         self.turned(id, next, context)
     }
 
-    /// Sees to what the connection needs after a turn; how it ended, if it did.
-    fn turned(&mut self, id: u64, next: Result<Next, SinkError>, context: TurnContext<'_>) -> Option<Ended> {
-        self.is_asleep = matches!(next, Ok(Next::Push(_)));
+    /// Sees to what the sink needs after a turn; how it ended, if it did.
+    fn turned(
+        &mut self,
+        id: u64,
+        next: Result<TurnOutcome, SinkError>,
+        context: TurnContext<'_>,
+    ) -> Option<Ended> {
+        self.is_asleep = matches!(next, Ok(TurnOutcome::Push(_)));
         let (watch, wake_at) = match next {
-            Ok(Next::Again) => {
+            Ok(TurnOutcome::Again) => {
                 context.again.push(id);
                 (false, Timestamp::MAX)
             }
-            Ok(Next::Room(at)) => (true, at),
-            Ok(Next::Push(at) | Next::Time(at)) => (false, at),
-            Ok(Next::Ended) => return Some(Ended::Closed),
+            Ok(TurnOutcome::Room(at)) => (true, at),
+            Ok(TurnOutcome::Push(at) | TurnOutcome::Time(at)) => (false, at),
+            Ok(TurnOutcome::Ended) => return Some(Ended::Closed),
             Err(error) => return Some(Ended::Broken(error)),
         };
         self.wake_at(wake_at, id, context.timers);
         if watch != self.watched {
             self.watched = watch;
-            let watched = self.connection.socket().map(|socket| context.poller.watch(socket, id, watch));
+            let watched = self.sink.socket().map(|socket| context.poller.watch(socket, id, watch));
             if let Some(Err(error)) = watched {
                 return Some(error.into());
             }
@@ -176,24 +181,24 @@ struct TurnContext<'a> {
     scratch: &'a mut Scratch,
 }
 
-/// A connection that was asked for, with the place of what is for it.
+/// A sink that was asked for, with the place of what is for it.
 struct Lookup<'a> {
     id: u64,
     place: usize,
     entry: &'a mut Entry,
 }
 
-/// Finds the connections that `order` names by their numbers, ascending, each with a place; those that are gone are passed over.
-fn lookups<'a>(connections: &'a mut BTreeMap<u64, Entry>, order: &[(u64, usize)]) -> Vec<Lookup<'a>> {
+/// Finds the sinks that `order` names by their numbers, ascending, each with a place; those that are gone are passed over.
+fn lookups<'a>(sinks: &'a mut BTreeMap<u64, Entry>, order: &[(u64, usize)]) -> Vec<Lookup<'a>> {
     if let &[(id, place)] = order {
-        return connections.get_mut(&id).map(|entry| Lookup { id, place, entry }).into_iter().collect();
+        return sinks.get_mut(&id).map(|entry| Lookup { id, place, entry }).into_iter().collect();
     }
     let mut order = order.iter().peekable();
     let find = |(&id, entry)| {
         while order.next_if(|&&(lookups, _)| lookups < id).is_some() {}
         order.next_if(|&&(lookups, _)| lookups == id).map(|&(_, place)| Lookup { id, place, entry })
     };
-    connections.iter_mut().filter_map(find).collect()
+    sinks.iter_mut().filter_map(find).collect()
 }
 
 /// Gives those a turn whose producer has called, and says which of them have ended: in one pass, because the look for the call and the
@@ -218,7 +223,7 @@ fn turn_notified(
     for at in is_batched..lookups.len() {
         prefetch_later(&lookups, at, true);
         let Lookup { id, entry, .. } = &mut lookups[at];
-        if entry.connection.notified() {
+        if entry.sink.notified() {
             let ended = entry.turn(*id, now, TurnContext { poller, timers, again, scratch });
             ends.extend(ended.map(|ended| (*id, ended)));
         }
@@ -240,13 +245,13 @@ fn turn_together(
     for at in 0..lookups.len() {
         prefetch_later(lookups, at, true);
         let Lookup { id, entry, .. } = &mut lookups[at];
-        if !entry.connection.notified() {
+        if !entry.sink.notified() {
             continue;
         }
-        let next = match entry.connection.begin_turn(now, scratch) {
+        let next = match entry.sink.begin_turn(now, scratch) {
             Ok(None) => {
                 let begin = slices.len();
-                entry.connection.slices(scratch, &mut slices);
+                entry.sink.slices(scratch, &mut slices);
                 writing.push(at);
                 places.push(begin..slices.len());
                 continue;
@@ -259,35 +264,35 @@ fn turn_together(
     }
     let mut sent = Vec::with_capacity(writing.len());
     let outcome = {
-        let sockets = writing.iter().filter_map(|&at| lookups[at].entry.connection.socket());
+        let sockets = writing.iter().filter_map(|&at| lookups[at].entry.sink.socket());
         let writes = sockets.zip(places.iter().map(|place: &Range<usize>| &slices[place.clone()]));
-        // SAFETY: the slices point into the connections' own buffers and into arenas that their consumers keep mapped. Neither is
+        // SAFETY: the slices point into the sinks' own buffers and into arenas that their consumers keep mapped. Neither is
         // touched before the turns end below.
         unsafe { write_together(writes, batch, &mut sent) }
     };
     // Where the batch has failed, a turn whose write did not start goes on as if the socket were full.
     for (&at, sent) in writing.iter().zip(sent) {
         let Lookup { id, entry, .. } = &mut lookups[at];
-        let next = entry.connection.end_turn(now, sent, scratch);
+        let next = entry.sink.end_turn(now, sent, scratch);
         let ended = entry.turned(*id, next, TurnContext { poller, timers, again, scratch });
         ends.extend(ended.map(|ended| (*id, ended)));
     }
     outcome
 }
 
-/// Offers a payload to these connections and writes to all of them with one system call. An error concerns the batch: it is of no
+/// Offers a payload to these sinks and writes to all of them with one system call. An error concerns the batch: it is of no
 /// more use.
 fn offer_together(
     lookups: &mut [Lookup<'_>],
     batch: &mut SendBatch,
     now: Timestamp,
-    offered: Offered<'_>,
+    offered: Offer<'_>,
     context: TurnContext<'_>,
     queue: &mut impl FnMut(&Target) -> Option<u64>,
     ends: &mut Vec<(u64, Ended)>,
 ) -> io::Result<()> {
     let TurnContext { poller, timers, again, scratch } = context;
-    let Offered { bytes, targets, .. } = offered;
+    let Offer { bytes, targets, .. } = offered;
     let mut plan = std::mem::take(&mut scratch.plan);
     plan.clear();
     let mut writes: Vec<(usize, PlannedWrite)> = Vec::with_capacity(lookups.len());
@@ -299,7 +304,7 @@ fn offer_together(
         }
         let target = &mut targets[*place];
         let record = Record::of(&target.meta, bytes.len());
-        let ended = match entry.connection.plan_at_once(now, &record, bytes, &mut plan, scratch) {
+        let ended = match entry.sink.plan_at_once(now, &record, bytes, &mut plan, scratch) {
             Ok(Ok(write)) => {
                 writes.push((at, write));
                 continue;
@@ -314,7 +319,7 @@ fn offer_together(
     }
     let mut sent = Vec::with_capacity(writes.len());
     let sockets = writes.iter().filter_map(|(at, write)| {
-        let socket = lookups[*at].entry.connection.socket()?;
+        let socket = lookups[*at].entry.sink.socket()?;
         Some((socket, write))
     });
     let outcome = plan.write(batch, bytes, sockets, &mut sent);
@@ -322,7 +327,7 @@ fn offer_together(
     for ((at, write), sent) in writes.iter().zip(sent) {
         let Lookup { id, place, entry } = &mut lookups[*at];
         let ended = sent.map_err(Ended::from).and_then(|sent| {
-            let at_once = entry.connection.end_at_once(now, write, sent, &plan, scratch);
+            let at_once = entry.sink.end_at_once(now, write, sent, &plan, scratch);
             let context = TurnContext { poller, timers, again, scratch };
             entry.offered(*id, &mut targets[*place], now, context, at_once, queue)
         });
@@ -337,12 +342,12 @@ fn offer_together(
 fn prefetch_later(lookups: &[Lookup<'_>], place: usize, ring: bool) {
     for later in 1..=PREFETCHED_TURNS {
         if let Some(Lookup { entry, .. }) = lookups.get(place + later) {
-            entry.connection.prefetch(later, ring);
+            entry.sink.prefetch(later, ring);
         }
     }
 }
 
-/// Times with the connections that want a turn then, the earliest first.
+/// Times with the sinks that want a turn then, the earliest first.
 type Timers = BinaryHeap<Reverse<(Timestamp, u64)>>;
 
 impl Scheduler {
@@ -350,7 +355,7 @@ impl Scheduler {
         Self {
             poller,
             commands,
-            connections: BTreeMap::new(),
+            sinks: BTreeMap::new(),
             timers: BinaryHeap::new(),
             again: Vec::new(),
             scratch: Scratch::default(),
@@ -361,7 +366,7 @@ impl Scheduler {
     }
 
     pub(crate) fn sinks(&self) -> usize {
-        self.connections.len()
+        self.sinks.len()
     }
 
     /// How long the engine's thread may wait, `timeout` at most.
@@ -401,30 +406,30 @@ impl Scheduler {
     /// Gives those of the sinks in `order` a turn whose producer has called. True: the engine's thread has to wake up earlier than it
     /// meant to.
     pub(crate) fn serve(&mut self, now: Timestamp, order: &[(u64, usize)]) -> bool {
-        let Self { connections, poller, timers, again, scratch, batching, .. } = self;
+        let Self { sinks, poller, timers, again, scratch, batching, .. } = self;
         let context = TurnContext { poller, timers, again, scratch };
-        let ends = turn_notified(lookups(connections, order), now, context, batching);
+        let ends = turn_notified(lookups(sinks, order), now, context, batching);
         self.remove_all(ends);
         self.next_turn(now) < self.sleeps_until
     }
 
-    /// Offers a payload to connections past their rings. `queue` puts it on the ring of one and gives its index there. True: the engine's
+    /// Offers a payload to sinks past their rings. `queue` puts it on the ring of one and gives its index there. True: the engine's
     /// thread has to wake up earlier than it meant to.
     pub(crate) fn offer(
         &mut self,
         now: Timestamp,
-        offered: Offered<'_>,
+        offered: Offer<'_>,
         mut queue: impl FnMut(&Target) -> Option<u64>,
     ) -> bool {
-        let Self { connections, poller, timers, again, scratch, batching, .. } = self;
-        let Offered { bytes, targets, order } = offered;
-        let mut lookups = lookups(connections, order);
+        let Self { sinks, poller, timers, again, scratch, batching, .. } = self;
+        let Offer { bytes, targets, order } = offered;
+        let mut lookups = lookups(sinks, order);
         let mut ends = Vec::new();
         let mut is_batched = 0;
         while let Some(batch) = batching.of(lookups.len() - is_batched) {
             let end = lookups.len().min(is_batched + SendBatch::MOST);
             let context = TurnContext { poller, timers, again, scratch };
-            let part = Offered { bytes: &mut *bytes, targets: &mut *targets, order };
+            let part = Offer { bytes: &mut *bytes, targets: &mut *targets, order };
             let lookups = &mut lookups[is_batched..end];
             if offer_together(lookups, batch, now, part, context, &mut queue, &mut ends).is_err() {
                 *batching = Batching::Off;
@@ -443,7 +448,7 @@ impl Scheduler {
         self.next_turn(now) < self.sleeps_until
     }
 
-    /// Has the policy of a connection drop what is of no more use, until there is room.
+    /// Has the policy of a sink drop what is of no more use, until there is room.
     pub(crate) fn make_room(
         &mut self,
         now: Timestamp,
@@ -451,9 +456,9 @@ impl Scheduler {
         newcomer: &Record,
         has_room: &mut dyn FnMut() -> bool,
     ) {
-        let Self { connections, scratch, .. } = self;
-        if let Some(entry) = connections.get_mut(&id) {
-            entry.connection.make_room(now, newcomer, has_room, scratch);
+        let Self { sinks, scratch, .. } = self;
+        if let Some(entry) = sinks.get_mut(&id) {
+            entry.sink.make_room(now, newcomer, has_room, scratch);
         }
     }
 
@@ -462,7 +467,7 @@ impl Scheduler {
         self.batching = if on { Batching::Untried } else { Batching::Off };
     }
 
-    /// When a connection wants its next turn.
+    /// When a sink wants its next turn.
     fn next_turn(&self, now: Timestamp) -> Timestamp {
         if !self.again.is_empty() {
             return now;
@@ -477,7 +482,7 @@ impl Scheduler {
             }
             self.timers.pop();
             // A timer that was overtaken by an earlier one is left in the heap and recognised here.
-            let Some(entry) = self.connections.get_mut(&id).filter(|entry| entry.timer_at == at) else {
+            let Some(entry) = self.sinks.get_mut(&id).filter(|entry| entry.timer_at == at) else {
                 continue;
             };
             entry.timer_at = Timestamp::MAX;
@@ -492,26 +497,26 @@ impl Scheduler {
     fn take_commands(&mut self, now: Timestamp, turns: &mut Vec<u64>) {
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                Command::Add(id, connection, place) => {
-                    let added = connection.socket().map(|socket| self.poller.add(socket, id));
+                Command::Add(id, sink, place) => {
+                    let added = sink.socket().map(|socket| self.poller.add(socket, id));
                     if let Some(Err(error)) = added {
-                        connection.shared().end(error.into());
+                        sink.shared().end(error.into());
                         continue;
                     }
-                    self.connections.insert(id, Entry::new(connection, place));
+                    self.sinks.insert(id, Entry::new(sink, place));
                     turns.push(id);
                 }
                 Command::Leave(id, last, linger) => {
-                    let Some(Entry { connection, .. }) = self.connections.get_mut(&id) else { continue };
-                    match connection.leave(last, linger, now) {
+                    let Some(Entry { sink, .. }) = self.sinks.get_mut(&id) else { continue };
+                    match sink.leave(last, linger, now) {
                         Ok(()) => turns.push(id),
                         Err(error) => self.remove(id, Ended::Broken(error)),
                     }
                 }
                 Command::Close(id, mode) => {
-                    let Some(Entry { connection, .. }) = self.connections.get_mut(&id) else { continue };
-                    let was_closing = connection.is_closing();
-                    match connection.close(mode, now) {
+                    let Some(Entry { sink, .. }) = self.sinks.get_mut(&id) else { continue };
+                    let was_closing = sink.is_closing();
+                    match sink.close(mode, now) {
                         Ok(false) => turns.push(id),
                         Ok(true) if was_closing => self.remove(id, Ended::Broken(SinkError::OutOfTime)),
                         Ok(true) => self.remove(id, Ended::Closed),
@@ -519,8 +524,8 @@ impl Scheduler {
                     }
                 }
                 Command::Interject(id, bytes) => {
-                    let Some(Entry { connection, .. }) = self.connections.get_mut(&id) else { continue };
-                    match connection.interject(bytes) {
+                    let Some(Entry { sink, .. }) = self.sinks.get_mut(&id) else { continue };
+                    match sink.interject(bytes) {
                         Ok(()) => turns.push(id),
                         Err(error) => self.remove(id, Ended::Broken(error)),
                     }
@@ -535,8 +540,8 @@ impl Scheduler {
     }
 
     fn turn(&mut self, id: u64, now: Timestamp) {
-        let Self { connections, poller, timers, again, scratch, .. } = self;
-        let Some(entry) = connections.get_mut(&id) else { return };
+        let Self { sinks, poller, timers, again, scratch, .. } = self;
+        let Some(entry) = sinks.get_mut(&id) else { return };
         if let Some(ended) = entry.turn(id, now, TurnContext { poller, timers, again, scratch }) {
             self.remove(id, ended);
         }
@@ -544,27 +549,27 @@ impl Scheduler {
 
     /// Gives those a turn whose producer has called.
     fn turn_notified(&mut self, now: Timestamp) {
-        let Self { connections, poller, timers, again, scratch, batching, .. } = self;
-        let all = connections.iter_mut().map(|(&id, entry)| Lookup { id, place: 0, entry }).collect();
+        let Self { sinks, poller, timers, again, scratch, batching, .. } = self;
+        let all = sinks.iter_mut().map(|(&id, entry)| Lookup { id, place: 0, entry }).collect();
         let ends = turn_notified(all, now, TurnContext { poller, timers, again, scratch }, batching);
         self.remove_all(ends);
     }
 
     /// A socket has something to tell. True: it may be when something was acknowledged, which its next turn reads.
     fn note(&mut self, id: u64) -> bool {
-        self.connections.get_mut(&id).is_some_and(|entry| entry.connection.note())
+        self.sinks.get_mut(&id).is_some_and(|entry| entry.sink.note())
     }
 
     fn broken(&mut self, id: u64, now: Timestamp) {
-        let Some(Entry { connection, .. }) = self.connections.get_mut(&id) else { return };
-        // Both sides have ended their direction: that is how a finished connection looks too.
-        if connection.is_delivered(now) {
+        let Some(Entry { sink, .. }) = self.sinks.get_mut(&id) else { return };
+        // Both sides have ended their direction: that is how a finished sink looks too.
+        if sink.is_delivered(now) {
             return self.remove(id, Ended::Closed);
         }
-        let Some(socket) = connection.socket() else { return };
+        let Some(socket) = sink.socket() else { return };
         let error = socket.take_error().ok().flatten();
-        if error.is_none() && connection.is_flushing() {
-            // The peer has yet to acknowledge. The set would report the hang-up without end; the connection's timer looks
+        if error.is_none() && sink.is_flushing() {
+            // The peer has yet to acknowledge. The set would report the hang-up without end; the sink's timer looks
             // for the acknowledgement, and for an error.
             let _ = self.poller.remove(socket);
             return;
@@ -573,8 +578,8 @@ impl Scheduler {
     }
 
     pub(crate) fn abort_all(&mut self) {
-        for id in self.connections.keys().copied().collect::<Vec<_>>() {
-            if let Some(socket) = self.connections.get(&id).and_then(|served| served.connection.socket()) {
+        for id in self.sinks.keys().copied().collect::<Vec<_>>() {
+            if let Some(socket) = self.sinks.get(&id).and_then(|served| served.sink.socket()) {
                 // Without the option the peer sees an end of file in the middle of a record instead of a reset.
                 let _ = socket.abort();
             }
@@ -589,12 +594,12 @@ impl Scheduler {
     }
 
     fn remove(&mut self, id: u64, ended: Ended) {
-        if let Some(Entry { connection, .. }) = self.connections.remove(&id) {
-            if let Some(socket) = connection.socket() {
+        if let Some(Entry { sink, .. }) = self.sinks.remove(&id) {
+            if let Some(socket) = sink.socket() {
                 // The socket is closed just after, which takes it out of the set too.
                 let _ = self.poller.remove(socket);
             }
-            connection.end(Reason::ConnectionLost, now(), ended);
+            sink.end(Reason::ConnectionLost, now(), ended);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a turn of a connection reports to the scheduler.
+//! What a turn of a sink reports to the scheduler.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::tcp::output::WriteBuffers;
 /// nobody calls for (spec/ring.md R-ROLE-7).
 pub(crate) const MAX_SLEEP: Duration = Duration::from_secs(1);
 
-/// What a connection needs next.
+/// What a sink needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum TurnOutcome {
     /// Another turn, soon: there is more to write than one turn carries.
     Again,
     /// Room in the socket, or the time given.
@@ -24,21 +24,21 @@ pub(crate) enum Next {
     Time(Timestamp),
     /// A notification from the ring, or the time given.
     Push(Timestamp),
-    /// Nothing: everything was delivered and the connection is closed.
+    /// Nothing: everything was delivered and the sink is closed.
     Ended,
 }
 
 /// What became of a record that was offered past the ring.
-pub(crate) enum AtOnce {
+pub(crate) enum OfferOutcome {
     /// It has to go through the ring: something is before it, the path has a limit, or the policy does not send it now.
-    Not,
-    /// All of it was handed over. The connection wants its next turn at this time.
-    Whole(Timestamp),
+    Declined,
+    /// All of it was handed over. The sink wants its next turn at this time.
+    Sent(Timestamp),
     /// It was begun, and the socket did not take all of it. [`TcpSink::hold_rest`](crate::tcp::sink::TcpSink::hold_rest) follows.
-    Part,
+    Partial,
 }
 
-/// Room for listings and system calls. No connection needs it between its turns, so the engine has it once.
+/// Room for listings and system calls. No sink needs it between its turns, so the engine has it once.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) records: Vec<Record>,

@@ -12,7 +12,7 @@ use freshwire_units::Timestamp;
 
 use crate::engine::queue::{PAST_WAIT, PICKS_PER_TURN, list, report_dropped};
 use crate::engine::turn::Scratch;
-use crate::engine::turn::{MAX_SLEEP, Next};
+use crate::engine::turn::{MAX_SLEEP, TurnOutcome};
 use crate::sink::reserve::Reserve;
 use crate::sink::shared::SinkShared;
 use crate::stats::SinkStats;
@@ -41,7 +41,7 @@ pub(crate) struct Feed {
     parts: Parts,
     estimate: Estimate,
     /// What lies in the kernel's ring, in its order.
-    offered: VecDeque<Offered>,
+    offered: VecDeque<KernelRecord>,
     ask_again_at: Timestamp,
     /// `LDC_LOWAT` as it is set.
     wanted: u32,
@@ -52,7 +52,7 @@ pub(crate) struct Feed {
 }
 
 /// One record of the kernel's ring.
-struct Offered {
+struct KernelRecord {
     index: u64,
     slots: u32,
     bytes: u64,
@@ -105,7 +105,7 @@ impl Feed {
         socket: &RingSocket,
         shared: &SinkShared,
         scratch: &mut Scratch,
-    ) -> io::Result<Next> {
+    ) -> io::Result<TurnOutcome> {
         let stats = &shared.stats;
         let info = socket.tcp().info()?;
         self.estimate.update(now, info);
@@ -124,17 +124,17 @@ impl Feed {
         }
         if held_back {
             self.estimate.hold();
-            return Ok(Next::Time(self.soon(now)));
+            return Ok(TurnOutcome::Time(self.soon(now)));
         }
         self.want_slots(socket)?;
         if !self.parts.consumer.sleep() {
-            return Ok(Next::Again);
+            return Ok(TurnOutcome::Again);
         }
         let wake_at = self.ask_again_at.min(now + MAX_SLEEP);
         Ok(match self.offered.is_empty() {
-            true => Next::Push(wake_at),
-            false if self.unfinished_slots() == 0 => Next::Push(wake_at.min(self.soon(now))),
-            false => Next::Room(wake_at.min(self.soon(now))),
+            true => TurnOutcome::Push(wake_at),
+            false if self.unfinished_slots() == 0 => TurnOutcome::Push(wake_at.min(self.soon(now))),
+            false => TurnOutcome::Room(wake_at.min(self.soon(now))),
         })
     }
 
@@ -149,7 +149,7 @@ impl Feed {
                 }
             }
         }
-        while self.offered.front().is_some_and(Offered::is_over) {
+        while self.offered.front().is_some_and(KernelRecord::is_over) {
             self.offered.pop_front();
             // It tells what was followed already, and frees the slots.
             let _told = self.parts.producer.poll_fate(0);
@@ -199,7 +199,7 @@ impl Feed {
     /// Asks the policy whether what waits in the kernel's ring is still what it would send next; from where it is not, what
     /// waits is taken back.
     fn reconsider(&mut self, now: Timestamp, stats: &SinkStats, scratch: &mut Scratch) {
-        let is_waiting = |offered: &&Offered| offered.stage == Stage::Waiting;
+        let is_waiting = |offered: &&KernelRecord| offered.stage == Stage::Waiting;
         let waiting = self.offered.iter().filter(is_waiting).filter_map(|offered| offered.record.as_ref());
         let waiting: Vec<Record> = waiting.map(|(_, record)| *record).collect();
         // What is taken back keeps its slots until all before it is acknowledged: some are left for what is sent.
@@ -225,7 +225,8 @@ impl Feed {
     /// Takes back the record at `first` of the application's ring and those that were offered after it, as far as the
     /// kernel has not begun them, newest first: they are ready again.
     fn take_back(&mut self, first: u64, now: Timestamp) {
-        let is_first = |offered: &Offered| offered.record.as_ref().is_some_and(|(_, r)| r.index == first);
+        let is_first =
+            |offered: &KernelRecord| offered.record.as_ref().is_some_and(|(_, r)| r.index == first);
         let from = self.offered.iter().position(is_first).unwrap_or(0);
         let Parts { consumer, producer, .. } = &mut self.parts;
         for offered in self.offered.iter_mut().skip(from).rev() {
@@ -341,7 +342,7 @@ impl Feed {
 
     fn note(&mut self, index: u64, record: Option<(Taken, Record)>) {
         let (slots, bytes) = (self.framed_slots(), self.framed.len() as u64);
-        self.offered.push_back(Offered {
+        self.offered.push_back(KernelRecord {
             index,
             slots,
             bytes,
@@ -427,7 +428,7 @@ fn dropped(stage: Stage) -> Option<Reason> {
     }
 }
 
-impl Offered {
+impl KernelRecord {
     /// Whether the kernel still has to send it.
     fn is_unfinished(&self) -> bool {
         matches!(self.stage, Stage::Waiting | Stage::Taken)

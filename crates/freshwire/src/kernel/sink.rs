@@ -1,4 +1,4 @@
-//! One destination whose records the kernel takes from a ring of its own.
+//! One any_sink whose records the kernel takes from a ring of its own.
 //!
 //! ```text
 //!  in order, raw:   application ──push──► the kernel's ring ──► TCP      the engine ends the connection, no more
@@ -17,8 +17,8 @@ use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Editor};
 
 use super::feed::Feed;
-use crate::engine::turn::Next;
 use crate::engine::turn::Scratch;
+use crate::engine::turn::TurnOutcome;
 use crate::sink::ended::{CloseMode, Ended, SinkError};
 use crate::sink::shared::SinkShared;
 
@@ -42,19 +42,19 @@ enum Closing {
     Flush,
 }
 
-pub(crate) struct KernelConnection {
+pub(crate) struct KernelSink {
     socket: Arc<RingSocket>,
     source: Source,
     closing: Closing,
     give_up_at: Timestamp,
     stall: Stall,
-    shared: Leaving,
+    shared: EndGuard,
 }
 
 /// Says that the sink has ended when nothing else did: the engine was gone before it had the sink.
-struct Leaving(Arc<SinkShared>);
+struct EndGuard(Arc<SinkShared>);
 
-impl Drop for Leaving {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         if !self.0.has_ended() {
             self.0.end(Ended::Broken(SinkError::Stopped));
@@ -69,7 +69,7 @@ struct Stall {
     progress_at: Option<Timestamp>,
 }
 
-impl KernelConnection {
+impl KernelSink {
     pub(crate) fn new(
         socket: Arc<RingSocket>,
         source: Source,
@@ -82,7 +82,7 @@ impl KernelConnection {
             closing: Closing::No,
             give_up_at: Timestamp::MAX,
             stall: Stall { timeout: stall_timeout, acked: 0, progress_at: None },
-            shared: Leaving(shared),
+            shared: EndGuard(shared),
         }
     }
 
@@ -109,7 +109,7 @@ impl KernelConnection {
         }
     }
 
-    pub(crate) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
+    pub(crate) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<TurnOutcome, SinkError> {
         if now >= self.give_up_at {
             return self.abort(SinkError::Lingered);
         }
@@ -123,26 +123,26 @@ impl KernelConnection {
         }
         let latest = self.give_up_at.min(stall_at);
         Ok(match next {
-            Next::Room(at) => Next::Room(at.min(latest)),
-            Next::Time(at) => Next::Time(at.min(latest)),
-            Next::Push(at) => Next::Push(at.min(latest)),
+            TurnOutcome::Room(at) => TurnOutcome::Room(at.min(latest)),
+            TurnOutcome::Time(at) => TurnOutcome::Time(at.min(latest)),
+            TurnOutcome::Push(at) => TurnOutcome::Push(at.min(latest)),
             next => next,
         })
     }
 
-    fn abort(&self, error: SinkError) -> Result<Next, SinkError> {
+    fn abort(&self, error: SinkError) -> Result<TurnOutcome, SinkError> {
         self.socket.tcp().abort()?;
         Err(error)
     }
 
-    fn serve(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<Next> {
+    fn serve(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<TurnOutcome> {
         let draining = self.closing == Closing::Drain;
         match &mut self.source {
-            Source::Application { .. } if !draining => return Ok(Next::Push(Timestamp::MAX)),
+            Source::Application { .. } if !draining => return Ok(TurnOutcome::Push(Timestamp::MAX)),
             Source::Application { editor, slots, .. } => {
                 if editor.unfinished(0) > 0 {
                     self.socket.set_free_slots_wanted(*slots)?;
-                    return Ok(Next::Room(now + FLUSH_WATCH));
+                    return Ok(TurnOutcome::Room(now + FLUSH_WATCH));
                 }
             }
             Source::Engine(feed) => {
@@ -156,28 +156,28 @@ impl KernelConnection {
         self.finish()
     }
 
-    fn finish(&mut self) -> io::Result<Next> {
+    fn finish(&mut self) -> io::Result<TurnOutcome> {
         self.socket.tcp().finish()?;
         self.closing = Closing::Flush;
-        Ok(Next::Again)
+        Ok(TurnOutcome::Again)
     }
 
-    fn flush(&mut self, now: Timestamp) -> io::Result<Next> {
+    fn flush(&mut self, now: Timestamp) -> io::Result<TurnOutcome> {
         if let Source::Engine(feed) = &mut self.source {
             feed.settle(now, &self.shared.0);
         }
         if self.socket.tcp().unacknowledged()? == 0 {
-            return Ok(Next::Ended);
+            return Ok(TurnOutcome::Ended);
         }
         match self.socket.tcp().take_error()? {
             Some(error) => Err(error),
-            None => Ok(Next::Push(now + FLUSH_WATCH)),
+            None => Ok(TurnOutcome::Push(now + FLUSH_WATCH)),
         }
     }
 }
 
 /// Ending.
-impl KernelConnection {
+impl KernelSink {
     pub(crate) fn give_up_at(&mut self, instant: Timestamp) {
         self.give_up_at = instant;
     }

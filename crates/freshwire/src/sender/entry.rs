@@ -7,7 +7,7 @@ use freshwire_ring::{Meta, Producer, PushError as RingError, Record};
 use super::error::PushError;
 use crate::engine::{EngineHandle, GroupShare};
 use crate::kernel::direct::Direct;
-use crate::sink::handle::Call;
+use crate::sink::handle::Notifier;
 use crate::sink::id::{SinkId, StaleSink};
 use crate::sink::shared::SinkShared;
 
@@ -25,7 +25,7 @@ pub(super) enum Route {
     /// The records are in the kernel's own ring.
     Kernel(Box<Direct>),
     /// An A1 node serves the region's ring.
-    Node(Box<dyn Call>),
+    Node(Box<dyn Notifier>),
 }
 
 /// A sink of an engine.
@@ -74,7 +74,7 @@ impl Entry {
     /// Wakes whatever serves the sink. The kernel's ring is notified by the push.
     pub(super) fn wake(&self, engines: Option<&GroupShare>) {
         match &self.route {
-            Route::Node(node) => node.call(),
+            Route::Node(node) => node.notify(),
             Route::Engine(id) => {
                 let engine = engines.and_then(|engines| engines.engines().get(id.engine));
                 engine.into_iter().for_each(EngineHandle::wake);
@@ -86,7 +86,7 @@ impl Entry {
     /// Wakes the sink's node, or notes its engine in `to_wake`.
     pub(super) fn wake_later(&self, to_wake: &mut Vec<bool>) {
         match &self.route {
-            Route::Node(node) => node.call(),
+            Route::Node(node) => node.notify(),
             Route::Engine(id) => note_engine(to_wake, id.engine),
             Route::Kernel(_) => {}
         }

@@ -4,7 +4,7 @@ use freshwire_ring::{Meta, Producer, PushError as RingError, Region, Stored};
 
 use super::Sender;
 use super::entry::{EngineSinkId, Entry, find, note_engine};
-use crate::engine::offer::{OfferRoom, Offered, Target};
+use crate::engine::offer::{Offer, OfferRoom, Target};
 use crate::fanout::MAX_AT_ONCE;
 use crate::sink::id::{SinkId, StaleSink};
 
@@ -42,7 +42,7 @@ impl Sender {
         }
         let queue =
             |target: &Target| producer.push_stored_quiet(target.sink.ring(), payload, &target.meta).ok();
-        engines.home().offer(Offered { bytes, targets, order }, queue);
+        engines.home().offer(Offer { bytes, targets, order }, queue);
         Ok(())
     }
 

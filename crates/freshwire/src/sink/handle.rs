@@ -7,7 +7,7 @@ use super::shared::SinkShared;
 use crate::stats::SinkSnapshot;
 use freshwire_units::Rate;
 
-/// One destination, served by an engine or an A1 node. Dropping it closes the destination with
+/// One any_sink, served by an engine or an A1 node. Dropping it closes the any_sink with
 /// [`CloseMode::FinishRecord`], and aborts after [`SinkConfig::linger`](crate::SinkConfig::linger).
 pub struct Sink {
     id: SinkId,
@@ -18,8 +18,8 @@ pub struct Sink {
 }
 
 /// Wakes whatever serves a sink, after a push that asks for it.
-pub(crate) trait Call: Send + Sync {
-    fn call(&self);
+pub(crate) trait Notifier: Send + Sync {
+    fn notify(&self);
 }
 
 /// Who serves a sink, and what its owner can ask of it. Nothing here waits.
@@ -83,7 +83,7 @@ impl Sink {
     /// the answer to a request on the same connection.
     ///
     /// The sink ends if the peer leaves more than 64 KiB of them unread, or if its carrier is
-    /// [`CarrierInUse::KernelRing`] or [`CarrierInUse::A1`], which cannot interject.
+    /// [`KernelRing`](crate::sink::CarrierInUse::KernelRing) or [`A1`](crate::sink::CarrierInUse::A1), which cannot interject.
     pub fn interject(&self, bytes: Vec<u8>) {
         self.server.interject(bytes);
     }

@@ -46,7 +46,7 @@ pub(crate) struct WriteTarget<'a> {
 }
 
 /// An encrypted stretch of the stream.
-struct Sealed {
+struct SealedStream {
     session: Box<dyn Seal>,
     wire: Vec<u8>,
     at: usize,
@@ -78,12 +78,12 @@ pub(crate) struct Output {
     buffers: Buffers,
     heads_at: usize,
     planned: u64,
-    sealed: Option<Sealed>,
+    sealed: Option<SealedStream>,
 }
 
 impl Output {
     pub(crate) fn new(session: Option<Box<dyn Seal>>) -> Self {
-        let sealed = session.map(|session| Sealed { session, wire: Vec::new(), at: 0, covers: 0 });
+        let sealed = session.map(|session| SealedStream { session, wire: Vec::new(), at: 0, covers: 0 });
         Self { sealed, ..Self::default() }
     }
 
@@ -109,7 +109,7 @@ impl Output {
     pub(crate) fn is_empty(&self) -> bool {
         self.planned == 0
             && self.buffers.pieces.is_empty()
-            && self.sealed.as_ref().is_none_or(Sealed::is_empty)
+            && self.sealed.as_ref().is_none_or(SealedStream::is_empty)
     }
 
     /// Whether one write can take more pieces.
@@ -313,7 +313,7 @@ impl Output {
     }
 }
 
-impl Sealed {
+impl SealedStream {
     fn is_empty(&self) -> bool {
         self.wire.is_empty()
     }

@@ -1,9 +1,9 @@
-//! One destination: the ring it is fed from, the choice, the framing and the socket.
+//! One any_sink: the ring it is fed from, the choice, the framing and the socket.
 
-mod at_once;
+mod batched;
+mod bypass;
 mod commit;
 mod path;
-mod together;
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,7 +21,7 @@ use super::committed::{CommittedRecord, CommittedRecords, Number};
 use super::output::{End, Output, WriteTarget, Written};
 use crate::engine::queue::RecordQueue;
 use crate::engine::turn::Scratch;
-use crate::engine::turn::{MAX_SLEEP, Next};
+use crate::engine::turn::{MAX_SLEEP, TurnOutcome};
 use crate::sink::ended::{CloseMode, Ended, SinkError};
 use crate::sink::seal::Seal;
 use crate::sink::shared::SinkShared;
@@ -162,7 +162,7 @@ impl TcpSink {
     }
 
     /// Takes in what happened on the path and writes as much as the reserve asks for.
-    pub(crate) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
+    pub(crate) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<TurnOutcome, SinkError> {
         if now >= self.ending.give_up_at {
             return self.abort(SinkError::Lingered);
         }
@@ -173,16 +173,16 @@ impl TcpSink {
     }
 
     /// The turn's outcome, with the times at which the connection is given up.
-    fn bounded(&self, next: Next, now: Timestamp) -> Result<Next, SinkError> {
+    fn bounded(&self, next: TurnOutcome, now: Timestamp) -> Result<TurnOutcome, SinkError> {
         let stall_at = self.path.stalls_at(self.ending.stall_timeout);
         if now >= stall_at {
             return self.abort(SinkError::Stalled);
         }
         let latest = self.ending.give_up_at.min(stall_at);
         Ok(match next {
-            Next::Room(at) => Next::Room(at.min(latest)),
-            Next::Time(at) => Next::Time(at.min(latest)),
-            Next::Push(at) => Next::Push(at.min(latest)),
+            TurnOutcome::Room(at) => TurnOutcome::Room(at.min(latest)),
+            TurnOutcome::Time(at) => TurnOutcome::Time(at.min(latest)),
+            TurnOutcome::Push(at) => TurnOutcome::Push(at.min(latest)),
             next => next,
         })
     }
@@ -199,13 +199,13 @@ impl TcpSink {
         self.committed.give_back(&mut scratch.committed);
     }
 
-    fn abort(&self, error: SinkError) -> Result<Next, SinkError> {
+    fn abort(&self, error: SinkError) -> Result<TurnOutcome, SinkError> {
         self.socket.abort()?;
         Err(error)
     }
 
     /// Writes until nothing may be written now, beginning with the turn's write of this number.
-    fn serve(&mut self, first: usize, now: Timestamp, scratch: &mut Scratch) -> io::Result<Next> {
+    fn serve(&mut self, first: usize, now: Timestamp, scratch: &mut Scratch) -> io::Result<TurnOutcome> {
         for write in first..WRITES_PER_TURN {
             if let ControlFlow::Break(next) = self.before_write(write, now, scratch)? {
                 return Ok(next);
@@ -215,7 +215,7 @@ impl TcpSink {
                 return Ok(next);
             }
         }
-        Ok(Next::Again)
+        Ok(TurnOutcome::Again)
     }
 
     /// Gathers what the turn's next write takes; the turn's end if there is nothing to write.
@@ -224,7 +224,7 @@ impl TcpSink {
         write: usize,
         now: Timestamp,
         scratch: &mut Scratch,
-    ) -> io::Result<ControlFlow<Next>> {
+    ) -> io::Result<ControlFlow<TurnOutcome>> {
         if write > 0 || !self.path.is_known(now, &self.output) {
             self.path.look(now, &self.socket, &mut self.queue.consumer, &self.queue.shared)?;
         }
@@ -233,11 +233,11 @@ impl TcpSink {
         }
         let Some(budget) = self.path.budget(now, &self.output) else {
             self.path.hold();
-            return Ok(ControlFlow::Break(Next::Room(self.path.ack_watch(now))));
+            return Ok(ControlFlow::Break(TurnOutcome::Room(self.path.ack_watch(now))));
         };
         if budget == 0 {
             self.path.hold();
-            return Ok(ControlFlow::Break(Next::Time(self.path.soon(now))));
+            return Ok(ControlFlow::Break(TurnOutcome::Time(self.path.soon(now))));
         }
         self.gather(now, budget, scratch);
         if self.output.is_empty() {
@@ -247,9 +247,9 @@ impl TcpSink {
     }
 
     /// The turn's end, if the write was its last one.
-    fn after_write(&mut self, is_whole: bool, now: Timestamp) -> io::Result<ControlFlow<Next>> {
+    fn after_write(&mut self, is_whole: bool, now: Timestamp) -> io::Result<ControlFlow<TurnOutcome>> {
         if !is_whole {
-            return Ok(ControlFlow::Break(Next::Room(self.path.ack_watch(now))));
+            return Ok(ControlFlow::Break(TurnOutcome::Room(self.path.ack_watch(now))));
         }
         if self.drained && self.path.is_calm(now) {
             return self.rest(now).map(ControlFlow::Break);
@@ -257,23 +257,23 @@ impl TcpSink {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn flush(&self, now: Timestamp) -> io::Result<Next> {
+    fn flush(&self, now: Timestamp) -> io::Result<TurnOutcome> {
         if self.path.all_acked() {
-            return Ok(Next::Ended);
+            return Ok(TurnOutcome::Ended);
         }
         match self.socket.take_error()? {
             Some(error) => Err(error),
-            None => Ok(Next::Push(now + FLUSH_WATCH)),
+            None => Ok(TurnOutcome::Push(now + FLUSH_WATCH)),
         }
     }
 
     /// Nothing may be written now: sleep until a push, a time the policy named, or an acknowledgement.
-    fn rest(&mut self, now: Timestamp) -> io::Result<Next> {
+    fn rest(&mut self, now: Timestamp) -> io::Result<TurnOutcome> {
         if self.ending.closing == Closing::Drain && self.queue.ask_again_at == Timestamp::MAX {
             self.queue.consumer.refuse(Reason::Closed, now);
             if self.output.finish_session()? {
                 self.ending.closing = Closing::LastWords;
-                return Ok(Next::Again);
+                return Ok(TurnOutcome::Again);
             }
         }
         if matches!(self.ending.closing, Closing::Drain | Closing::LastWords)
@@ -281,12 +281,12 @@ impl TcpSink {
         {
             self.socket.finish()?;
             self.ending.closing = Closing::Flush;
-            return Ok(Next::Again);
+            return Ok(TurnOutcome::Again);
         }
         if !self.queue.consumer.sleep() {
-            return Ok(Next::Again);
+            return Ok(TurnOutcome::Again);
         }
-        Ok(Next::Push(self.queue.ask_again_at.min(self.path.ack_watch(now)).min(now + MAX_SLEEP)))
+        Ok(TurnOutcome::Push(self.queue.ask_again_at.min(self.path.ack_watch(now)).min(now + MAX_SLEEP)))
     }
 
     /// When a connection that rests, and that nothing calls, wants its next turn.

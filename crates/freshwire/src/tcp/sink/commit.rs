@@ -6,7 +6,7 @@ use freshwire_record::Timestamp;
 use freshwire_ring::Taken;
 
 use super::TcpSink;
-use crate::engine::queue::{Picked, part_within};
+use crate::engine::queue::{Pick, part_within};
 use crate::engine::turn::Scratch;
 use crate::tcp::committed::CommittedRecord;
 use crate::tcp::output::End;
@@ -165,7 +165,7 @@ impl TcpSink {
         let picked = queue.pick(now, || path.view(now, output.planned()), scratch);
         // Before a keyframe that takes seconds, the decoder is to show what it holds.
         self.replace();
-        let Some(Picked { taken, is_last }) = picked else { return false };
+        let Some(Pick { taken, is_last }) = picked else { return false };
         self.drained = is_last;
         self.begin(taken, now);
         true

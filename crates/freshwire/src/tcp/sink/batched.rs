@@ -7,8 +7,8 @@ use freshwire_io::tcp::IoSlice;
 use freshwire_record::Timestamp;
 
 use super::TcpSink;
-use crate::engine::turn::Next;
 use crate::engine::turn::Scratch;
+use crate::engine::turn::TurnOutcome;
 use crate::sink::ended::SinkError;
 use crate::tcp::output::WriteTarget;
 
@@ -19,7 +19,7 @@ impl TcpSink {
         &mut self,
         now: Timestamp,
         scratch: &mut Scratch,
-    ) -> Result<Option<Next>, SinkError> {
+    ) -> Result<Option<TurnOutcome>, SinkError> {
         // What is encrypted has bytes of its own, which are made with the write.
         if now >= self.ending.give_up_at || self.output.is_sealed() {
             return self.turn(now, scratch).map(Some);
@@ -49,7 +49,7 @@ impl TcpSink {
         now: Timestamp,
         sent: io::Result<Option<usize>>,
         scratch: &mut Scratch,
-    ) -> Result<Next, SinkError> {
+    ) -> Result<TurnOutcome, SinkError> {
         let next = self.go_on(now, sent, scratch);
         self.give_back(scratch);
         self.bounded(next?, now)
@@ -60,7 +60,7 @@ impl TcpSink {
         now: Timestamp,
         sent: io::Result<Option<usize>>,
         scratch: &mut Scratch,
-    ) -> io::Result<Next> {
+    ) -> io::Result<TurnOutcome> {
         let written = sent?.map(|sent| self.output.took(sent, &mut scratch.write));
         let is_whole = self.written(written, now, scratch);
         match self.after_write(is_whole, now)? {

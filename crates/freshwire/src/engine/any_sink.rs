@@ -11,34 +11,34 @@ use freshwire_ring::prefetch;
 
 use super::offer::Payload;
 use super::turn::Scratch;
-use super::turn::{AtOnce, Next};
+use super::turn::{OfferOutcome, TurnOutcome};
 use crate::datagram::sink::DatagramSink;
-use crate::kernel::sink::KernelConnection;
+use crate::kernel::sink::KernelSink;
 use crate::sink::ended::{CloseMode, Ended, SinkError};
 use crate::sink::shared::SinkShared;
 use crate::tcp::batch::{Plan, PlannedWrite};
 use crate::tcp::sink::TcpSink;
 
-pub(crate) enum Destination {
+pub(crate) enum AnySink {
     Tcp(Box<TcpSink>),
-    Kernel(Box<KernelConnection>),
+    Kernel(Box<KernelSink>),
     Datagrams(Box<DatagramSink>),
 }
 
-impl Destination {
-    /// The connection to watch; a sink over datagrams has none.
+impl AnySink {
+    /// The sink to watch; a sink over datagrams has none.
     pub(crate) fn socket(&self) -> Option<&TcpSocket> {
         match self {
-            Self::Tcp(connection) => Some(connection.socket()),
-            Self::Kernel(connection) => Some(connection.socket()),
+            Self::Tcp(sink) => Some(sink.socket()),
+            Self::Kernel(sink) => Some(sink.socket()),
             Self::Datagrams(_) => None,
         }
     }
 
     pub(crate) fn shared(&self) -> &Arc<SinkShared> {
         match self {
-            Self::Tcp(connection) => connection.shared(),
-            Self::Kernel(connection) => connection.shared(),
+            Self::Tcp(sink) => sink.shared(),
+            Self::Kernel(sink) => sink.shared(),
             Self::Datagrams(sink) => sink.shared(),
         }
     }
@@ -46,11 +46,11 @@ impl Destination {
     /// Asks the processor to have at hand what the turn touches that is `turns` turns away: what is reached by one pointer first,
     /// then what is reached through that. Without `ring`, what a record past the ring touches.
     pub(crate) fn prefetch(&self, turns: usize, ring: bool) {
-        let Self::Tcp(connection) = self else { return };
+        let Self::Tcp(sink) = self else { return };
         match turns {
-            3 => prefetch(&**connection),
-            2 => connection.prefetch_parts(ring),
-            1 => connection.prefetch_far(),
+            3 => prefetch(&**sink),
+            2 => sink.prefetch_parts(ring),
+            1 => sink.prefetch_far(),
             _ => {}
         }
     }
@@ -58,8 +58,8 @@ impl Destination {
     /// Whether a producer has notified since the sink went to sleep.
     pub(crate) fn notified(&self) -> bool {
         match self {
-            Self::Tcp(connection) => connection.notified(),
-            Self::Kernel(connection) => connection.notified(),
+            Self::Tcp(sink) => sink.notified(),
+            Self::Kernel(sink) => sink.notified(),
             Self::Datagrams(sink) => sink.notified(),
         }
     }
@@ -67,15 +67,15 @@ impl Destination {
     /// The socket has something to tell beside its room; see [`TcpSink::note`].
     pub(crate) fn note(&mut self) -> bool {
         match self {
-            Self::Tcp(connection) => connection.note(),
+            Self::Tcp(sink) => sink.note(),
             Self::Kernel(_) | Self::Datagrams(_) => false,
         }
     }
 
-    pub(crate) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
+    pub(crate) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<TurnOutcome, SinkError> {
         let next = match self {
-            Self::Tcp(connection) => connection.turn(now, scratch),
-            Self::Kernel(connection) => connection.turn(now, scratch),
+            Self::Tcp(sink) => sink.turn(now, scratch),
+            Self::Kernel(sink) => sink.turn(now, scratch),
             Self::Datagrams(sink) => sink.turn(now, scratch),
         };
         self.shared().note_change();
@@ -88,9 +88,9 @@ impl Destination {
         &mut self,
         now: Timestamp,
         scratch: &mut Scratch,
-    ) -> Result<Option<Next>, SinkError> {
-        let Self::Tcp(connection) = self else { return self.turn(now, scratch).map(Some) };
-        let next = connection.begin_turn(now, scratch);
+    ) -> Result<Option<TurnOutcome>, SinkError> {
+        let Self::Tcp(sink) = self else { return self.turn(now, scratch).map(Some) };
+        let next = sink.begin_turn(now, scratch);
         if !matches!(next, Ok(None)) {
             self.shared().note_change();
         }
@@ -99,8 +99,8 @@ impl Destination {
 
     /// Adds what that write takes; see [`TcpSink::slices`].
     pub(crate) fn slices(&self, scratch: &mut Scratch, out: &mut Vec<IoSlice>) {
-        if let Self::Tcp(connection) = self {
-            connection.slices(scratch, out);
+        if let Self::Tcp(sink) = self {
+            sink.slices(scratch, out);
         }
     }
 
@@ -110,9 +110,9 @@ impl Destination {
         now: Timestamp,
         sent: io::Result<Option<usize>>,
         scratch: &mut Scratch,
-    ) -> Result<Next, SinkError> {
-        let Self::Tcp(connection) = self else { return self.turn(now, scratch) };
-        let next = connection.end_turn(now, sent, scratch);
+    ) -> Result<TurnOutcome, SinkError> {
+        let Self::Tcp(sink) = self else { return self.turn(now, scratch) };
+        let next = sink.end_turn(now, sent, scratch);
         self.shared().note_change();
         next
     }
@@ -124,10 +124,10 @@ impl Destination {
         record: &Record,
         payload: &mut Payload,
         scratch: &mut Scratch,
-    ) -> io::Result<AtOnce> {
+    ) -> io::Result<OfferOutcome> {
         match self {
-            Self::Tcp(connection) => connection.send_at_once(now, record, payload, scratch),
-            Self::Kernel(_) => Ok(AtOnce::Not),
+            Self::Tcp(sink) => sink.send_at_once(now, record, payload, scratch),
+            Self::Kernel(_) => Ok(OfferOutcome::Declined),
             Self::Datagrams(sink) => sink.send_at_once(now, record, payload, scratch),
         }
     }
@@ -141,10 +141,10 @@ impl Destination {
         payload: &mut Payload,
         plan: &mut Plan,
         scratch: &mut Scratch,
-    ) -> io::Result<Result<PlannedWrite, AtOnce>> {
+    ) -> io::Result<Result<PlannedWrite, OfferOutcome>> {
         match self {
-            Self::Tcp(connection) => {
-                Ok(connection.plan_at_once(now, record, plan, scratch)?.ok_or(AtOnce::Not))
+            Self::Tcp(sink) => {
+                Ok(sink.plan_at_once(now, record, plan, scratch)?.ok_or(OfferOutcome::Declined))
             }
             Self::Kernel(_) | Self::Datagrams(_) => self.send_at_once(now, record, payload, scratch).map(Err),
         }
@@ -158,10 +158,10 @@ impl Destination {
         sent: Option<usize>,
         plan: &Plan,
         scratch: &mut Scratch,
-    ) -> AtOnce {
+    ) -> OfferOutcome {
         match self {
-            Self::Tcp(connection) => connection.end_at_once(now, write, sent, plan, scratch),
-            Self::Kernel(_) | Self::Datagrams(_) => AtOnce::Not,
+            Self::Tcp(sink) => sink.end_at_once(now, write, sent, plan, scratch),
+            Self::Kernel(_) | Self::Datagrams(_) => OfferOutcome::Declined,
         }
     }
 
@@ -174,7 +174,7 @@ impl Destination {
         scratch: &mut Scratch,
     ) {
         match self {
-            Self::Tcp(connection) => connection.make_room(now, newcomer, has_room, scratch),
+            Self::Tcp(sink) => sink.make_room(now, newcomer, has_room, scratch),
             Self::Kernel(_) => {}
             Self::Datagrams(sink) => sink.make_room(now, newcomer, has_room, scratch),
         }
@@ -183,7 +183,7 @@ impl Destination {
     /// Keeps what is left of such a record; see [`TcpSink::hold_rest`].
     pub(crate) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
         match self {
-            Self::Tcp(connection) => connection.hold_rest(index, now),
+            Self::Tcp(sink) => sink.hold_rest(index, now),
             Self::Kernel(_) | Self::Datagrams(_) => false,
         }
     }
@@ -191,8 +191,8 @@ impl Destination {
     /// Queues bytes for the next place between two records. An error ends the sink.
     pub(crate) fn interject(&mut self, bytes: Vec<u8>) -> Result<(), SinkError> {
         let fits = match self {
-            Self::Tcp(connection) => connection.interject(bytes),
-            Self::Kernel(connection) => connection.interject(&bytes).ok_or(SinkError::CannotInterject)?,
+            Self::Tcp(sink) => sink.interject(bytes),
+            Self::Kernel(sink) => sink.interject(&bytes).ok_or(SinkError::CannotInterject)?,
             Self::Datagrams(_) => return Err(SinkError::CannotInterject),
         };
         if fits { Ok(()) } else { Err(SinkError::NotReading) }
@@ -201,8 +201,8 @@ impl Destination {
     /// Aborts at `instant` what is not delivered by then.
     pub(crate) fn give_up_at(&mut self, instant: Timestamp) {
         match self {
-            Self::Tcp(connection) => connection.give_up_at(instant),
-            Self::Kernel(connection) => connection.give_up_at(instant),
+            Self::Tcp(sink) => sink.give_up_at(instant),
+            Self::Kernel(sink) => sink.give_up_at(instant),
             Self::Datagrams(sink) => sink.give_up_at(instant),
         }
     }
@@ -214,11 +214,11 @@ impl Destination {
         if last.is_empty() { Ok(()) } else { self.interject(last) }
     }
 
-    /// Begins to close. Returns true when the connection is at its end already.
+    /// Begins to close. Returns true when the sink is at its end already.
     pub(crate) fn close(&mut self, mode: CloseMode, now: Timestamp) -> io::Result<bool> {
         match self {
-            Self::Tcp(connection) => connection.close(mode, now),
-            Self::Kernel(connection) => connection.close(mode, now),
+            Self::Tcp(sink) => sink.close(mode, now),
+            Self::Kernel(sink) => sink.close(mode, now),
             Self::Datagrams(sink) => Ok(sink.close(mode, now)),
         }
     }
@@ -226,8 +226,8 @@ impl Destination {
     /// Whether its end was asked for before.
     pub(crate) fn is_closing(&self) -> bool {
         match self {
-            Self::Tcp(connection) => connection.is_closing(),
-            Self::Kernel(connection) => connection.is_closing(),
+            Self::Tcp(sink) => sink.is_closing(),
+            Self::Kernel(sink) => sink.is_closing(),
             Self::Datagrams(sink) => sink.is_closing(),
         }
     }
@@ -235,8 +235,8 @@ impl Destination {
     /// Whether the stream was ended and only acknowledgements are awaited.
     pub(crate) fn is_flushing(&self) -> bool {
         match self {
-            Self::Tcp(connection) => connection.is_flushing(),
-            Self::Kernel(connection) => connection.is_flushing(),
+            Self::Tcp(sink) => sink.is_flushing(),
+            Self::Kernel(sink) => sink.is_flushing(),
             Self::Datagrams(_) => false,
         }
     }
@@ -244,8 +244,8 @@ impl Destination {
     /// Whether the stream was ended and all of it acknowledged.
     pub(crate) fn is_delivered(&mut self, now: Timestamp) -> bool {
         match self {
-            Self::Tcp(connection) => connection.is_delivered(now),
-            Self::Kernel(connection) => connection.is_delivered(),
+            Self::Tcp(sink) => sink.is_delivered(now),
+            Self::Kernel(sink) => sink.is_delivered(),
             Self::Datagrams(_) => false,
         }
     }
@@ -253,8 +253,8 @@ impl Destination {
     /// Resolves every record that is left, closes the socket and says how the sink ended.
     pub(crate) fn end(self, reason: Reason, now: Timestamp, ended: Ended) {
         match self {
-            Self::Tcp(connection) => connection.leave(reason, now, ended),
-            Self::Kernel(connection) => connection.end(reason, now, ended),
+            Self::Tcp(sink) => sink.leave(reason, now, ended),
+            Self::Kernel(sink) => sink.end(reason, now, ended),
             Self::Datagrams(mut sink) => {
                 sink.end(reason, now);
                 let shared = Arc::clone(sink.shared());

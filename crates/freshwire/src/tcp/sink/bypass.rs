@@ -9,7 +9,7 @@ use freshwire_record::Timestamp;
 use super::{Closing, TcpSink};
 use crate::engine::offer::Payload;
 use crate::engine::queue::part_within;
-use crate::engine::turn::AtOnce;
+use crate::engine::turn::OfferOutcome;
 use crate::engine::turn::Scratch;
 use crate::tcp::batch::{Plan, PlannedPiece, PlannedWrite};
 use crate::tcp::output::End;
@@ -23,9 +23,9 @@ impl TcpSink {
         record: &Record,
         payload: &mut Payload,
         scratch: &mut Scratch,
-    ) -> io::Result<AtOnce> {
+    ) -> io::Result<OfferOutcome> {
         if !self.may_send(now, record, scratch)? {
-            return Ok(AtOnce::Not);
+            return Ok(OfferOutcome::Declined);
         }
         self.queue.announce(record, now);
         let wire = match self.write_alone(record, payload, scratch)? {
@@ -79,7 +79,7 @@ impl TcpSink {
         sent: Option<usize>,
         plan: &Plan,
         scratch: &mut Scratch,
-    ) -> AtOnce {
+    ) -> OfferOutcome {
         let sent = sent.unwrap_or(0) as u64;
         if sent < write.bytes {
             let output = &mut self.output;
@@ -110,15 +110,15 @@ impl TcpSink {
     }
 
     /// What became of a record of which the socket has taken `wire` bytes.
-    fn wrote(&mut self, now: Timestamp, wire: u64) -> AtOnce {
+    fn wrote(&mut self, now: Timestamp, wire: u64) -> OfferOutcome {
         self.path.wrote(wire);
         self.queue.shared.stats.on_write(wire);
         if !self.output.is_empty() {
-            return AtOnce::Part;
+            return OfferOutcome::Partial;
         }
         self.path.sent_past_ring();
         self.queue.shared.stats.on_finished();
-        AtOnce::Whole(self.latest_turn(now))
+        OfferOutcome::Sent(self.latest_turn(now))
     }
 
     /// Keeps what is left of a record that was begun past the ring: it is the ring's newest, at `index`. False: somebody else

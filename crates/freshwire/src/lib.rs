@@ -5,9 +5,31 @@
 //!      Sender                                   shared memory         Engine, one Sink per destination
 //! ```
 //!
-//! A [`Sender`] puts records into rings in shared memory. An [`Engine`] takes the next one only when TCP can put it on
-//! the wire, and asks the sink's policy which one that is. Until then the application, or a second process, changes its
-//! mind at will. The receiver is any TCP program.
+//! # Concepts
+//!
+//! A **record** is one piece of data: a picture, a sample, the state of an object. Its payload is bytes. Its [`Meta`] has the number,
+//! the layer, the key, the generation time, the deadline, and the records that it refers to.
+//!
+//! A **ring** is the queue of one destination, in shared memory. A [`Sender`] has a ring for each destination and one arena for all
+//! payloads, so it stores a record for a thousand destinations once. Until a record is committed, the application or a second process
+//! drops, modifies or replaces it.
+//!
+//! A **policy** ([`choice`]) decides what is sent next, and only when the path can take data. It sees the queue and the state of the
+//! path. It drops stale records, and names one to send or a time to wait for.
+//!
+//! At the **commit point** the first byte of the record goes to the kernel. From then on the record is sent; a framing that
+//! permits it can still abandon the rest.
+//!
+//! The **fate** of a record is its end: acknowledged, sent, dropped for a [`Reason`], or refused by a full ring.
+//! [`Sender::poll_fate`] returns each [`Fate`] once.
+//!
+//! A **sink** is one destination, with its policy, framing and carrier ([`SinkConfig`]). The receiver is any TCP program. A dropped
+//! [`Sink`] finishes the record in progress and closes the connection.
+//!
+//! An **engine** serves sinks, usually on a thread of its own ([`Engine::spawn`]). It keeps the kernel's queue almost empty, since
+//! nobody can withdraw data from there.
+//!
+//! # Example
 //!
 //! ```no_run
 //! use std::net::TcpStream;

@@ -148,9 +148,11 @@ pub struct SinkSnapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnreadBy {
-    /// The receive queue of the peer's socket, which is in the same network namespace: exact.
+    /// The receive queue of the peer's socket, which is in the same network namespace: exact. A queue that stays above the bound for
+    /// some 60 ms is limited; a reader that only waited for a processor is not.
     Queue,
-    /// The window that the peer advertises: known only once it is nearly closed.
+    /// The window that the peer advertises, which tells little. The sink holds back once the window is nearly closed. After the
+    /// reader has read its buffer slowly, the bound holds, within the rounding of windows.
     Window,
 }
 

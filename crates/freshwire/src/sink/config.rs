@@ -38,15 +38,10 @@ pub struct SinkConfig {
     /// [`CarrierInUse::KernelRing`](crate::sink::CarrierInUse::KernelRing) always does.
     pub queue_target: Option<Duration>,
     /// Bound on the bytes that the receiving program has not read. TCP acknowledges data before the program reads it. Beyond the
-    /// bound records stay in the ring, where newer values replace them.
+    /// bound records stay in the ring, where newer values replace them. Plain TCP only.
     ///
-    /// - A peer in the same network namespace: exact, from its socket's receive queue. A queue that stays above the bound for some 60 ms
-    ///   is limited; a reader that only waited for a processor is not.
-    /// - Any other peer: its advertised window tells little. The reader is held back once the window is nearly closed. After it has
-    ///   read its buffer slowly, the bound holds, within the rounding of windows.
-    ///
-    /// [`SinkSnapshot::unread_by`](crate::stats::SinkSnapshot::unread_by) reports the source. For distant readers use a
-    /// [gate](freshwire_choice::gate()), a small `SO_RCVBUF` at the receiver, or A1. Plain TCP only.
+    /// The bound is exact for a peer on this machine and rough for any other: see [`UnreadBy`](crate::stats::UnreadBy). For distant
+    /// readers use a [gate](freshwire_choice::gate()), a small `SO_RCVBUF` at the receiver, or A1.
     ///
     /// Default: [`DEFAULT_MAX_UNREAD`] if the policy [is for state](Choice::is_for_state), else `None`.
     pub max_unread: Option<u32>,

@@ -11,5 +11,6 @@ pub use freshwire_ring::{Producer, Stored, prefetch};
 
 pub use crate::engine::offer::Target;
 
-/// Largest payload of [`Sender::send_at_once`](crate::Sender::send_at_once), in bytes.
+/// Largest payload of [`Sender::send_at_once`](crate::Sender::send_at_once), in bytes. A choice, not measured: segmentation
+/// offload takes at most 64 KiB at once (`GSO_MAX_SIZE`), so one write passes the kernel in one piece.
 pub const MAX_AT_ONCE: u32 = 64 << 10;

@@ -115,8 +115,8 @@ impl Sender {
         Ok(sink)
     }
 
-    /// Serves a receiver of datagrams from a free ring, as [`add_sink`](Self::add_sink) does over TCP. Of `config`, policy, framing,
-    /// keys and linger count; every piece of the framing has to be whole packets. Fates are complete when the last packet is handed
+    /// Serves a receiver of datagrams from a free ring, as [`add_sink`](Self::add_sink) does over TCP. `config` gives policy, framing,
+    /// keys and linger; the other settings have no effect. Every piece of the framing has to be whole packets. Fates are complete when the last packet is handed
     /// over, and nothing can be interjected.
     ///
     /// # Errors
@@ -200,9 +200,9 @@ impl Sender {
         reused.ok_or(error.unwrap_or(ClaimError::NoSuchRing(rings)))
     }
 
-    /// A ring that had a sink, made anew: what somebody wrote into it for that one is not the next one's affair.
+    /// Resets a ring before reuse: leftovers of the previous sink must not reach the next one.
     fn used_ring(&mut self, ring: usize) -> Result<Consumer, ClaimError> {
-        // Whoever can claim it knows that nobody serves it; who claims it when it is renewed begins with what is right.
+        // The first claim proves that no engine serves the ring. The second one reads the ring as it is after the reset.
         drop(self.producer.region().consumer(ring)?);
         self.producer.renew(ring);
         self.producer.region().consumer(ring)

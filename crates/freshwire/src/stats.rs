@@ -21,7 +21,7 @@ pub const LAYERS: usize = 8;
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct SinkStats {
-    // What each record changes lies in two cache lines.
+    // The counters of each record lie in two cache lines.
     committed: AtomicU64,
     finished: AtomicU64,
     bytes: AtomicU64,
@@ -232,7 +232,7 @@ impl SinkStats {
         add(&self.bytes, bytes);
     }
 
-    /// What was unsent after a write.
+    /// Notes the unsent bytes after a write.
     pub(crate) fn on_horizon(&self, horizon: u64) {
         self.horizon.store(horizon, Ordering::Relaxed);
         raise(&self.horizon_max, horizon);
@@ -262,7 +262,8 @@ impl SinkStats {
         self.invalid.store(invalid, Ordering::Relaxed);
     }
 
-    /// What the receiving program has not read, for how long that has held records back since the last look, and the time if it does now.
+    /// Notes the unread bytes of the receiving program, the time for which they have held records back since the last look, and `now` if they
+    /// still do.
     pub(crate) fn on_unread(
         &self,
         by: UnreadBy,

@@ -8,7 +8,7 @@ use super::events::LazySignal;
 use super::joined::Membership;
 use super::status::QosNews;
 
-/// What a node has of a connection besides the endpoint.
+/// A node's state of a connection, beside the endpoint's.
 pub(super) struct Peer {
     /// Where the other node is.
     pub(super) address: SocketAddr,
@@ -22,7 +22,7 @@ pub(super) struct Peer {
     pub(super) turns: u64,
     /// A thread waits for the next time.
     pub(super) is_awaited: bool,
-    /// The other node makes the connection, and it does not stand yet.
+    /// The other node connects, and the handshake is not complete.
     pub(super) is_incoming: bool,
     /// Something has come whole from it.
     pub(super) is_readable: bool,
@@ -53,7 +53,7 @@ impl State {
 }
 
 impl Peer {
-    /// One to which we connect.
+    /// A peer that this node connects to.
     pub(super) fn new(address: SocketAddr, key: PublicKey) -> Self {
         Self {
             address,
@@ -90,7 +90,7 @@ impl Peer {
         self.turn_signal.set();
     }
 
-    /// One that connects to us.
+    /// A peer that connects to this node.
     pub(super) fn incoming(address: SocketAddr, key: PublicKey) -> Self {
         Self { is_incoming: true, ..Self::new(address, key) }
     }

@@ -33,7 +33,7 @@ pub trait DatagramPath: Send {
     fn known(&self) -> KnownPath;
 }
 
-/// What a [`DatagramPath`] handed to the system.
+/// Bytes and calls that a [`DatagramPath`] handed to the system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flushed {
     /// Bytes of packets.
@@ -42,7 +42,7 @@ pub struct Flushed {
     pub calls: u64,
 }
 
-/// What a [`DatagramPath`] knows of its receiver.
+/// The receiver's state as its [`DatagramPath`] knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct KnownPath {
     /// The rate for an adaptive encoder.

@@ -150,7 +150,7 @@ impl AnySink {
         }
     }
 
-    /// Ends what [`plan_at_once`](Self::plan_at_once) has begun.
+    /// Ends the write of [`plan_at_once`](Self::plan_at_once).
     pub(crate) fn end_at_once(
         &mut self,
         now: Timestamp,
@@ -165,7 +165,7 @@ impl AnySink {
         }
     }
 
-    /// Drops what is of no more use until `has_room` says so; see [`TcpSink::make_room`]. What the kernel has it drops by itself.
+    /// Drops stale records until `has_room` returns `true`; see [`TcpSink::make_room`]. The kernel drops its own by itself.
     pub(crate) fn make_room(
         &mut self,
         now: Timestamp,

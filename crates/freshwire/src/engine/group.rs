@@ -127,7 +127,7 @@ impl GroupShare {
     }
 
     /// Chooses the engine of a new sink: the home until that has its first ones, then the engine with the fewest of this sender's,
-    /// then the one with the fewest of all. Sinks of one sender get the same records, so that they stand for equal work.
+    /// then the one with the fewest of all. Sinks of one sender get the same records, so each means equal work.
     pub(crate) fn place(&self) -> (usize, Place) {
         let sinks = |place: usize| self.own.get(place).map_or(0, |own| own.load(Ordering::Relaxed));
         let is_gone = |place: usize| self.engines.get(place).is_none_or(|engine| engine.load().is_gone());

@@ -26,7 +26,7 @@ impl Load {
         self.is_gone.store(true, Ordering::Relaxed);
     }
 
-    /// What to compare engines by for the home of a new sender; less is better.
+    /// The key by which engines compare as home of a new sender; less is better.
     pub(crate) fn as_home(&self) -> (bool, usize, usize) {
         (self.is_gone(), self.homes.load(Ordering::Relaxed), self.sinks())
     }

@@ -1,4 +1,4 @@
-//! What an engine serves: used by one thread at a time, the engine's own or one that has just pushed.
+//! The sinks of an engine and their turns: used by one thread at a time, the engine's own or a pushing one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -22,10 +22,10 @@ use super::turn::{OfferOutcome, TurnOutcome};
 use crate::sink::ended::{CloseMode, Ended, SinkError};
 use crate::tcp::batch::{Batching, PlannedWrite, write_together};
 
-/// So many turns before its own a sink's memory is asked for.
+/// How many turns ahead a sink's state is prefetched. A sink is three pointers deep (see [`AnySink::prefetch`]): each turn fetches one level.
 const PREFETCHED_TURNS: usize = 3;
 
-/// What an [`Engine`](crate::engine::thread::Engine) is asked to do by its [`EngineHandle`](crate::engine::handle::EngineHandle)s.
+/// A request to an [`Engine`](crate::engine::thread::Engine) from one of its handles.
 pub(crate) enum Command {
     Add(u64, AnySink, Place),
     Close(u64, CloseMode),
@@ -57,8 +57,7 @@ pub(crate) struct Scheduler {
 struct Entry {
     sink: AnySink,
     watched: bool,
-    /// Its last turn left nothing to do, and whoever pushes to its ring has to call. Another one has a turn to come, which nobody may put
-    /// off.
+    /// Idle: a producer must wake the engine. If false, a turn is scheduled.
     is_asleep: bool,
     /// When the sink wants its next turn at the latest.
     wake_at: Timestamp,
@@ -173,7 +172,7 @@ impl Entry {
     }
 }
 
-/// What a turn uses of the engine.
+/// The part of the engine that a turn uses.
 struct TurnContext<'a> {
     poller: &'a Poller,
     timers: &'a mut Timers,

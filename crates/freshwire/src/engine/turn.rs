@@ -1,4 +1,4 @@
-//! What a turn of a sink reports to the scheduler.
+//! The report of a sink's turn to the scheduler, and the memory that turns share.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::tcp::output::WriteBuffers;
 /// nobody calls for (spec/ring.md R-ROLE-7).
 pub(crate) const MAX_SLEEP: Duration = Duration::from_secs(1);
 
-/// What a sink needs next.
+/// The next turn that a sink needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnOutcome {
     /// Another turn, soon: there is more to write than one turn carries.
@@ -28,13 +28,13 @@ pub(crate) enum TurnOutcome {
     Ended,
 }
 
-/// What became of a record that was offered past the ring.
+/// The outcome of a record that was offered past the ring.
 pub(crate) enum OfferOutcome {
     /// It has to go through the ring: something is before it, the path has a limit, or the policy does not send it now.
     Declined,
     /// All of it was handed over. The sink wants its next turn at this time.
     Sent(Timestamp),
-    /// It was begun, and the socket did not take all of it. [`TcpSink::hold_rest`](crate::tcp::sink::TcpSink::hold_rest) follows.
+    /// It is in progress: the socket did not take all of it. [`TcpSink::hold_rest`](crate::tcp::sink::TcpSink::hold_rest) follows.
     Partial,
 }
 

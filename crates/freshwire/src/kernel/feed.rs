@@ -21,10 +21,10 @@ use crate::tcp::estimate::Estimate;
 /// How often acknowledgements are looked for: a quarter round trip within this.
 const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(25));
 
-/// What waits in the kernel's ring is a segment, but no more than this where a segment is larger, as on loopback.
+/// A segment waits in the kernel's ring, but no more than this where a segment is larger, as on loopback.
 const MAX_WAITING: u32 = 4 << 10;
 
-/// What a feed is made of.
+/// The parts of a feed.
 pub(crate) struct Parts {
     pub(crate) consumer: Consumer,
     pub(crate) producer: Producer,
@@ -35,12 +35,12 @@ pub(crate) struct Parts {
     pub(crate) congestion: String,
 }
 
-/// Keeps about a segment's worth of chosen records in the kernel's ring. What the kernel has not begun is taken back when
-/// something changes, and chosen anew.
+/// Keeps about a segment's worth of chosen records in the kernel's ring. Records that the kernel has not committed are taken back
+/// when something changes, and chosen anew.
 pub(crate) struct Feed {
     parts: Parts,
     estimate: Estimate,
-    /// What lies in the kernel's ring, in its order.
+    /// The records in the kernel's ring, in its order.
     offered: VecDeque<KernelRecord>,
     ask_again_at: Timestamp,
     /// `LDC_LOWAT` as it is set.
@@ -92,7 +92,7 @@ impl Feed {
         let Ok(index) = self.push(&Meta::default()) else { return false };
         self.note(index, None);
         if self.parts.producer.wake_needed(0) {
-            // Fails when the sending direction has ended, which the engine is told of.
+            // Fails when the sending direction has ended, which the poller reports to the engine.
             let _ended = socket.notify();
         }
         true
@@ -202,7 +202,7 @@ impl Feed {
         let is_waiting = |offered: &&KernelRecord| offered.stage == Stage::Waiting;
         let waiting = self.offered.iter().filter(is_waiting).filter_map(|offered| offered.record.as_ref());
         let waiting: Vec<Record> = waiting.map(|(_, record)| *record).collect();
-        // What is taken back keeps its slots until all before it is acknowledged: some are left for what is sent.
+        // A record that is taken back keeps its slots until all before it are acknowledged: some slots are left for others.
         let is_crowded = self.used_slots() > self.parts.producer.region().config().slots / 2;
         if waiting.is_empty() || is_crowded || self.parts.choice.is_in_order() {
             return;
@@ -223,7 +223,7 @@ impl Feed {
     }
 
     /// Takes back the record at `first` of the application's ring and those that were offered after it, as far as the
-    /// kernel has not begun them, newest first: they are ready again.
+    /// kernel has not committed them, newest first: they are ready again.
     fn take_back(&mut self, first: u64, now: Timestamp) {
         let is_first =
             |offered: &KernelRecord| offered.record.as_ref().is_some_and(|(_, r)| r.index == first);
@@ -245,7 +245,7 @@ impl Feed {
         }
     }
 
-    /// Takes back all that the kernel has not begun.
+    /// Takes back all records that the kernel has not committed.
     pub(crate) fn take_all_back(&mut self, now: Timestamp) {
         let first = self.offered.iter().find_map(|offered| offered.record.as_ref());
         if let Some((taken, _)) = first {

@@ -3,7 +3,7 @@
 //! ```text
 //!  in order, raw:   application ──push──► the kernel's ring ──► TCP      the engine ends the connection, no more
 //!  anything else:   application ──push──► ring ──► policy ──► the kernel's ring ──► TCP
-//!                                                 Feed: about a segment's worth, taken back while the kernel has not begun it
+//!                                                 Feed: about a segment's worth, taken back until the kernel commits it
 //! ```
 
 use std::io;
@@ -25,7 +25,7 @@ use crate::sink::shared::SinkShared;
 /// How often the end of the last acknowledgement is looked for after the stream's end, and that of the last record.
 const FLUSH_WATCH: Duration = Duration::from_millis(25);
 
-/// Who fills the kernel's ring.
+/// The side that fills the kernel's ring.
 pub(crate) enum Source {
     /// The application. Its ring in its own region stays claimed and empty.
     Application { editor: Editor, slots: u32, _claim: Consumer },
@@ -193,7 +193,7 @@ impl KernelSink {
                     feed.take_all_back(now);
                     feed.refuse(now);
                 }
-                // The kernel finishes the record that it has begun and drops the others.
+                // The kernel finishes the record in progress and drops the others.
                 self.finish()?;
             }
             CloseMode::Abort => {
@@ -216,7 +216,7 @@ impl KernelSink {
         self.is_flushing() && self.socket.tcp().unacknowledged().is_ok_and(|bytes| bytes == 0)
     }
 
-    /// Drops what is left for `reason`, closes the socket, which ends what the kernel has begun, and says so.
+    /// Drops what is left for `reason`, closes the socket, which ends the record in progress, and reports the end.
     pub(crate) fn end(self, reason: Reason, now: Timestamp, ended: Ended) {
         let Self { socket, source, shared: leaving, .. } = self;
         let shared = &leaving.0;

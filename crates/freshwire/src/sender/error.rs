@@ -30,7 +30,7 @@ pub enum PushError {
 }
 
 impl PushError {
-    /// What a push to the ring of `sink` reported.
+    /// The error of a push to the ring of `sink`.
     pub(crate) fn of(error: freshwire_ring::PushError, sink: SinkId) -> Self {
         use freshwire_ring::PushError as Ring;
         match error {

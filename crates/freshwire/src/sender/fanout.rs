@@ -70,7 +70,7 @@ impl Sender {
     }
 
     /// Returns `true` if the sink's engine is the one that [`send_at_once`](Self::send_at_once) and [`serve`](Self::serve)
-    /// run on the calling thread. With a single engine that holds for all of its sinks. Of a group it is the engine that got
+    /// run on the calling thread. With a single engine that holds for all of its sinks. In a group it is the engine that got
     /// the sender's first sinks.
     pub fn is_at_home(&self, sink: SinkId) -> bool {
         let Some(engines) = &self.engines else { return false };

@@ -1,4 +1,4 @@
-//! What takes chosen records to the wire: plain TCP, the ring inside the kernel's TCP, or A1.
+//! The carriers of chosen records to the wire: plain TCP, the ring inside the kernel's TCP, or A1.
 
 use freshwire_io::kernel_ring::KernelRingError;
 use freshwire_ring::{AttachError, ClaimError};
@@ -66,7 +66,7 @@ pub enum CarrierError {
     /// The preface is larger than the kernel's ring.
     #[error("the preface of the stream is larger than the kernel's ring; use Carrier::Tcp or a larger ring")]
     Preface,
-    /// What the kernel has mapped is not what this library understands.
+    /// The kernel's mapping has another layout than this library.
     #[error("the kernel's ring is not one that this release understands")]
     Region(#[from] AttachError),
     /// The kernel's ring cannot be fed.

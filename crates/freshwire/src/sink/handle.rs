@@ -22,7 +22,7 @@ pub(crate) trait Notifier: Send + Sync {
     fn notify(&self);
 }
 
-/// Who serves a sink, and what its owner can ask of it. Nothing here waits.
+/// The requests of a sink's owner to the engine or node that serves it. No call waits.
 pub(crate) trait Server: Send + Sync {
     /// Begin to close, or abort what is closing already.
     fn close(&self, mode: CloseMode);

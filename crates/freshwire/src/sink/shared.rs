@@ -1,4 +1,4 @@
-//! What an engine, a sender and the owner of a sink have in common.
+//! The state that an engine, a sender and the owner of a sink share.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use super::signal::Signal;
 use crate::kernel::view::KernelView;
 use crate::stats::{SinkSnapshot, SinkStats};
 
-/// What the engine and the owner of a sink both see.
+/// The state of a sink that its engine and its owner share.
 #[derive(Debug, Default)]
 pub(crate) struct SinkShared {
     pub(crate) stats: SinkStats,
@@ -34,7 +34,7 @@ pub(crate) struct SinkShared {
     end_event: Mutex<Option<Event>>,
 }
 
-/// What the engine could not write into a ring any more, for whoever polls fates.
+/// Acknowledgements that came too late for a slot of the ring, for the program that polls fates.
 #[derive(Debug, Default)]
 pub(crate) struct LateAcks {
     list: Mutex<Vec<(u64, Option<Timestamp>)>>,
@@ -43,7 +43,7 @@ pub(crate) struct LateAcks {
 }
 
 impl LateAcks {
-    /// Notes that the record at `index` was acknowledged; `at` if that is known. Of a program that polls nothing the newest are not kept.
+    /// Notes that the record at `index` was acknowledged; `at` if that is known. If the program never polls, drops the newest.
     pub(crate) fn add(&self, index: u64, at: Option<Timestamp>) {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         if list.len() < MAX_KEPT_FATES {

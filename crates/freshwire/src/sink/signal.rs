@@ -19,7 +19,7 @@ pub(crate) struct Signal {
 impl Signal {
     #[inline]
     pub(crate) fn set(&self) {
-        // Acquire: the file is seen too. What happened before somebody watched, that one does not wait for.
+        // Acquire: the file is seen too. A watcher does not wait for earlier changes.
         if self.is_watched.load(Ordering::Acquire) {
             self.set_watched();
         }
@@ -52,7 +52,7 @@ impl Signal {
             return Ok(event.clone());
         }
         let new = Event::new()?;
-        // Whoever set the flag before had no file to signal.
+        // An earlier change had no file to signal.
         new.signal();
         // Another thread may have been first; then its file is everybody's.
         let event = self.event.get_or_init(|| new).clone();

@@ -20,7 +20,7 @@ pub(crate) enum Batching {
 }
 
 impl Batching {
-    /// What writes to this many sinks together; `None` if they are written to one by one.
+    /// The batch for writes to this number of sinks; `None` if they are written to one by one.
     pub(crate) fn of(&mut self, sinks: usize) -> Option<&mut SendBatch> {
         if sinks < FEWEST {
             return None;
@@ -63,7 +63,7 @@ impl Plan {
         self.pieces.clear();
     }
 
-    /// Makes these writes, each to its socket. What came of each is added to `sent`, in their order. An error concerns the batch:
+    /// Makes these writes, each to its socket. The result of each is added to `sent`, in their order. An error concerns the batch:
     /// `sent` is complete all the same.
     pub(crate) fn write<'a>(
         &'a self,
@@ -82,7 +82,7 @@ impl Plan {
                 let parts = [head, body].into_iter().filter(|part| !part.is_empty());
                 slices.extend(parts.map(|part| IoSlice::new(part.as_ptr(), part.len())));
             }
-            // What one call does not take is left over, as if the socket had been full.
+            // Slices beyond the limit of one call are left over, as if the socket had been full.
             slices.truncate(begin + MAX_SLICES);
             places.push((socket, begin..slices.len()));
         }
@@ -92,7 +92,7 @@ impl Plan {
     }
 }
 
-/// Makes these writes with one system call, or few of them one by one. What came of each is added to `sent`, in their order. An error
+/// Makes these writes with one system call, or few of them one by one. The result of each is added to `sent`, in their order. An error
 /// concerns the batch: `sent` is complete all the same.
 ///
 /// # Safety

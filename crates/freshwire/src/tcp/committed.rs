@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use freshwire_choice::Record;
 use freshwire_ring::Taken;
 
-/// A record that was begun and is not wholly written.
+/// A committed record that is not wholly written.
 pub(crate) struct CommittedRecord {
     pub(crate) taken: Taken,
     /// Where the payload ends that the framing has named so far.
@@ -19,17 +19,17 @@ impl CommittedRecord {
     }
 }
 
-/// What a piece of the stream belongs to: records are numbered as they are begun.
+/// The record of a piece: records are numbered as they are committed.
 pub(crate) type Number = u32;
 
-/// Room for records that are begun.
+/// Memory for committed records.
 pub(crate) type Room = VecDeque<Option<CommittedRecord>>;
 
-/// Begun records by number. One is open, the one whose pieces come next; another one may wait that it overtook. The others have all
+/// Committed records by number. One is open, the one whose pieces come next; another one may wait that it overtook. The others have all
 /// their pieces.
 #[derive(Default)]
 pub(crate) struct CommittedRecords {
-    /// Those that ended before an older one are gone.
+    /// `None` for a record that ended before an older one.
     room: Room,
     /// Number of the first in `room`.
     first: Number,
@@ -52,12 +52,12 @@ impl CommittedRecords {
         }
     }
 
-    /// At least as many as are begun and not wholly written.
+    /// At least the number of records that are not wholly written.
     pub(crate) fn len(&self) -> usize {
         self.room.len()
     }
 
-    /// Whether no record is begun and not wholly written.
+    /// Whether all committed records are wholly written.
     pub(crate) fn is_empty(&self) -> bool {
         self.room.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What the sender knows of its path: the delivery rate, the round trip and what is on the way.
+//! The sender's knowledge of its path: the delivery rate, the round trip and what is on the way.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const MEMORY: (Duration, Duration) = (Duration::from_millis(200), Duration::from
 /// How many round trips the memory of the delivery rate spans within [`MEMORY`].
 const MEMORY_ROUND_TRIPS: u32 = 4;
 
-/// An estimate of the rate counts for this long after the last delivery, at least, and for so many round trips.
+/// An estimate of the rate counts for this long after the last delivery, at least, and for that number of round trips.
 const STALE: Duration = Duration::from_millis(500);
 const STALE_ROUND_TRIPS: u32 = 4;
 
@@ -23,8 +23,8 @@ const STALE_ROUND_TRIPS: u32 = 4;
 /// `net/ipv4/tcp_bbr.c`, `bbr_cwnd_min_target`).
 const MIN_PIPE_SEGMENTS: u64 = 4;
 
-/// The same where none is lost: one that is under way while the acknowledgement of the other comes back. What is sent in longer
-/// than the queue that is wanted only makes everything older on a slow path. So it is for small segments, lost or not: their
+/// The same where none is lost: one that is under way while the acknowledgement of the other comes back. A pipe longer
+/// than the wanted queue only makes everything older on a slow path. So it is for small segments, lost or not: their
 /// receiver does not acknowledge every other one at once, and RACK notices a loss by one segment behind it (RFC 8985, section 3.1).
 const LOSSLESS_PIPE_SEGMENTS: u64 = 2;
 

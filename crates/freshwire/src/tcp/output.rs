@@ -11,7 +11,7 @@ use super::committed::{CommittedRecords, Number};
 use crate::engine::offer::Payload;
 use crate::sink::seal::Seal;
 
-/// A stretch of the stream: framing bytes, then bytes of a record that was begun.
+/// A stretch of the stream: framing bytes, then bytes of a committed record.
 struct Piece {
     /// The record that it belongs to, if it belongs to one.
     record: Option<Number>,
@@ -37,7 +37,7 @@ pub(crate) struct Written {
     pub(crate) whole: bool,
 }
 
-/// Where to, and where the payload of the pieces is: in records of `begun`.
+/// The socket of a write, and the payload of its pieces: in records of `committed`.
 #[derive(Clone, Copy)]
 pub(crate) struct WriteTarget<'a> {
     pub(crate) socket: &'a TcpSocket,
@@ -50,7 +50,7 @@ struct SealedStream {
     session: Box<dyn Seal>,
     wire: Vec<u8>,
     at: usize,
-    /// How many bytes of the stream it stands for.
+    /// Bytes of the stream that it contains.
     covers: u64,
 }
 

@@ -37,13 +37,13 @@ const FLUSH_WATCH: Duration = Duration::from_millis(25);
 /// The most bytes that may wait to be sent between records.
 const MAX_INTERJECTED: usize = 64 << 10;
 
-/// What has been asked of the connection's end.
+/// The stage of the sink's end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Closing {
     No,
     /// Send what the policy still wants, then finish.
     Drain,
-    /// What ends the session is being written.
+    /// The end of the session is being written.
     LastWords,
     /// The sending direction is closed; waiting for the last acknowledgement.
     Flush,
@@ -55,7 +55,7 @@ pub(crate) struct TcpSink {
     path: Path,
     output: Output,
     committed: CommittedRecords,
-    /// What is left of the piece that the framing named last.
+    /// The rest of the framing's last piece.
     rest: Option<Piece>,
     /// Bytes of no record may come now.
     at_boundary: bool,
@@ -74,7 +74,7 @@ struct Ending {
     is_told: bool,
 }
 
-/// What a new connection is made of.
+/// The parts of a new sink.
 pub(crate) struct Parts {
     pub(crate) socket: TcpSocket,
     pub(crate) consumer: Consumer,

@@ -57,7 +57,7 @@ impl Unread {
         }
     }
 
-    /// What the bound goes by, if there is one.
+    /// The source of the bound, if there is one.
     pub(super) fn by(&self) -> Option<UnreadBy> {
         match self {
             Self::Unbounded => None,

@@ -20,7 +20,7 @@ impl TcpSink {
         now: Timestamp,
         scratch: &mut Scratch,
     ) -> Result<Option<TurnOutcome>, SinkError> {
-        // What is encrypted has bytes of its own, which are made with the write.
+        // An encrypted stream has bytes of its own, which are made with the write.
         if now >= self.ending.give_up_at || self.output.is_sealed() {
             return self.turn(now, scratch).map(Some);
         }

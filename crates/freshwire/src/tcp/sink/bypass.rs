@@ -109,7 +109,7 @@ impl TcpSink {
         Ok(self.queue.wants(now, record, &view))
     }
 
-    /// What became of a record of which the socket has taken `wire` bytes.
+    /// The outcome of a record of which the socket has taken `wire` bytes.
     fn wrote(&mut self, now: Timestamp, wire: u64) -> OfferOutcome {
         self.path.wrote(wire);
         self.queue.shared.stats.on_write(wire);
@@ -121,7 +121,7 @@ impl TcpSink {
         OfferOutcome::Sent(self.latest_turn(now))
     }
 
-    /// Keeps what is left of a record that was begun past the ring: it is the ring's newest, at `index`. False: somebody else
+    /// Keeps the rest of a record that was committed past the ring: it is the ring's newest, at `index`. False: somebody else
     /// has taken hold of it there, and the stream ends within a record.
     pub(crate) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
         let Ok(taken) = self.queue.consumer.take(index) else { return false };
@@ -142,7 +142,7 @@ impl TcpSink {
             && self.queue.consumer.is_empty()
     }
 
-    /// Whether the path has shown no limit lately and takes a record of `len` bytes with its framing.
+    /// Whether the path has recently shown no limit and takes a record of `len` bytes with its framing.
     fn has_room(&mut self, now: Timestamp, len: u32) -> io::Result<bool> {
         let needed = u64::from(len) + u64::from(len / FRAMING_SHARE) + FRAMING_BYTES;
         if !self.path.is_recent(now) {
@@ -152,7 +152,7 @@ impl TcpSink {
             && self.path.budget(now, &self.output).is_some_and(|budget| budget >= needed))
     }
 
-    /// Writes a record that is one piece, as most are; how many bytes went to the wire. Else what of it is begun.
+    /// Writes a record that is one piece, as most are; how many bytes went to the wire. Else its first piece.
     fn write_alone(
         &mut self,
         record: &Record,
@@ -172,7 +172,7 @@ impl TcpSink {
         Ok(sent.filter(|&sent| sent == whole).ok_or(FirstPiece { piece, sent }))
     }
 
-    /// Commits the record, whose first piece is `begun`, and writes what is not written of it; how many bytes went to the wire.
+    /// Commits the record, whose first piece is `committed`, and writes what is not written of it; how many bytes went to the wire.
     fn write_pieces(
         &mut self,
         committed: FirstPiece,
@@ -211,6 +211,6 @@ struct FirstPiece {
     sent: Option<u64>,
 }
 
-/// What a framing adds at most, roughly: an eighth of the payload and some headers.
+/// The most that a framing adds, roughly: an eighth of the payload and some headers.
 const FRAMING_SHARE: u32 = 8;
 const FRAMING_BYTES: u64 = 1024;

@@ -28,7 +28,7 @@ impl TcpSink {
         let goal = (unsent + budget.min(MAX_WRITE)).next_multiple_of(mss);
         self.drained = false;
         let most_committed = self.queue.consumer.region().config().committed_slots() as usize;
-        // What is picked now is wanted before all that is queued, so only what an earlier write began can be overtaken.
+        // The policy wants a record that it picks now before all others, so only a record of an earlier write can be overtaken.
         let mut may_overtake = self.committed.opened().is_some();
         while self.output.has_room() {
             if self.at_boundary {

@@ -1,4 +1,4 @@
-//! What the kernel says of the connection, and how much may be handed to it.
+//! The kernel's view of the connection, and the bytes that may be handed to it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,14 +18,14 @@ use crate::tcp::unread::{OnTheWay, Unread};
 /// How often acknowledgements are looked for while the engine has nothing to write: a quarter round trip within this.
 const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(25));
 
-/// The same on a path that has shown no limit lately: longer than from one picture to the next, so that the turn that writes
+/// The same on a path that has recently shown no limit: longer than from one picture to the next, so that the turn that writes
 /// is the one that looks.
 const CALM_ACK_WATCH: Duration = Duration::from_millis(100);
 
 /// The same where no record learns of it: only a peer that has stopped reading is noticed by it.
 const UNTOLD_ACK_WATCH: Duration = Duration::from_millis(500);
 
-/// On such a path, if it is so short that what is written is there at once or not at all, a look stands for some time: few
+/// On such a path, if it is so short that what is written is there at once or not at all, a look is valid for some time: few
 /// writes then cost a question to the kernel.
 const LOCAL_RTT: Duration = Duration::from_millis(1);
 const LOCAL_LOOK: Duration = Duration::from_millis(250);
@@ -50,7 +50,7 @@ pub(super) struct Path {
     acks: Acks,
 }
 
-/// How much a path may hold, and what is told of it.
+/// Bounds of a path, and whether its acknowledgements are reported.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) reserve: Reserve,
@@ -59,7 +59,7 @@ pub(crate) struct Limits {
     pub(crate) ack_fates: bool,
 }
 
-/// What was handed over and what has been acknowledged, in bytes of the wire.
+/// Bytes of the wire that were handed over, and that were acknowledged.
 #[derive(Default)]
 struct Acks {
     /// Bytes that were written before the connection became ours are not counted as acknowledged records.
@@ -84,7 +84,7 @@ struct AckTimes {
     /// There is something to read.
     is_due: bool,
     read: Vec<AckTime>,
-    /// What was read: a place in the stream and when all up to there was acknowledged.
+    /// As read: a place in the stream and when all up to there was acknowledged.
     known: VecDeque<(u64, Timestamp)>,
 }
 
@@ -171,7 +171,7 @@ impl Path {
         }
         let mut budget = u64::from(self.lowat).saturating_sub(unsent + self.unseen);
         if self.is_calm(now) {
-            // What the congestion window has room for goes on the wire at once and never waits unsent.
+            // Bytes within the congestion window go on the wire at once and never wait unsent.
             budget = budget.max(self.window_room());
         }
         let ahead = unsent + self.unseen;
@@ -181,7 +181,7 @@ impl Path {
         if let Some(room) = self.unread_room(now) {
             budget = budget.min(room);
         }
-        // What is committed already is handed over in any case.
+        // Committed bytes are handed over in any case.
         Some(if output.is_empty() { budget } else { budget.max(1) })
     }
 
@@ -217,12 +217,12 @@ impl Path {
             && self.budget(now, output).is_some_and(|budget| budget > self.unseen)
     }
 
-    /// Whether the last look was made lately, for a path that is so short.
+    /// Whether the last look is recent, for a path that is so short.
     pub(super) fn is_recent(&self, now: Timestamp) -> bool {
         !self.unread.is_due() && now < self.looked_at + LOCAL_LOOK && self.estimate.info().min_rtt < LOCAL_RTT
     }
 
-    /// Whether the path has shown no limit lately.
+    /// Whether the path has recently shown no limit.
     pub(super) fn is_calm(&self, now: Timestamp) -> bool {
         now < self.calm_until
     }

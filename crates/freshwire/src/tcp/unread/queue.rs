@@ -1,4 +1,4 @@
-//! What a receiver on this machine has not read, as its kernel reports. The queue is a standing one if it is above the bound for an interval
+//! The unread bytes of a receiver on this machine, as its kernel reports. The queue is a standing one if it is above the bound for an interval
 //! (CoDel, RFC 8289). A program that waited for a processor empties it in between, a slow one does not.
 //!
 //! ```text
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use freshwire_record::Timestamp;
 
-/// How long a queue has to stand. CoDel's 100 ms are for round trips of the Internet. Here it is the time in which a program gets a
-/// processor: with ten busy programs on two cores, 15 to 30 ms. What is sent meanwhile is stale at a slow reader.
+/// How long a queue has to last. CoDel's 100 ms are for round trips of the Internet. Here it is the time in which a program gets a
+/// processor: with ten busy programs on two cores, 15 to 30 ms. Data sent meanwhile is stale at a slow reader.
 const INTERVAL: Duration = Duration::from_millis(60);
 
 /// Looks at a queue that is over the bound, and the number that an interval has at least: between two the reader may have had a turn.
@@ -202,7 +202,7 @@ mod tests {
             }
         }
 
-        /// Runs for so many milliseconds; in each the program may read what `reads` says. The most that lay unread.
+        /// Runs for that number of milliseconds; in each the program may read what `reads` says. Returns the most unread bytes.
         fn run(&mut self, milliseconds: u64, mut reads: impl FnMut(u64) -> u64) -> u64 {
             let mut most = 0;
             for at in 0..milliseconds {
@@ -287,7 +287,7 @@ mod tests {
             for share in [2, 10, 100] {
                 let mut scene = Scene::new(value, burst, every);
                 let pace = (value * burst / every / share).max(1);
-                // What came in an interval is read first.
+                // Bytes that came in an interval are read first.
                 scene.run(value * burst * (100 / every + 2) / pace + 1_000, |_| pace);
                 let most = scene.run(5_000, |_| pace);
                 // One value over the bound, as always; and what a burst found room for while the reader emptied its queue.

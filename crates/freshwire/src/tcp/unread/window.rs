@@ -1,4 +1,4 @@
-//! What a receiver on another machine has not read, as far as its advertised window tells. That is little: a kernel that receives small
+//! The unread bytes of a receiver on another machine, as far as its advertised window tells. That is little: a kernel that receives small
 //! segments shrinks its window for good although its program has read everything. So a window counts only when it is nearly closed, or
 //! while it is known what it was with nothing unread.
 //!
@@ -223,7 +223,7 @@ mod tests {
             self.acked = self.received;
         }
 
-        /// A sender with always something to send, for so many milliseconds; in each the program reads what `reads` says. The most that
+        /// A sender with always something to send, for that number of milliseconds; in each the program reads what `reads` says. The most that
         /// lay unread.
         fn run(&mut self, milliseconds: u64, mut reads: impl FnMut(u64) -> u64) -> u64 {
             let mut most = 0;

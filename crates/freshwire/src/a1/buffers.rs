@@ -153,7 +153,7 @@ impl BufferSink {
         Ok(replaced.is_some())
     }
 
-    /// Returns the oldest unreported fate. Of fates that are not polled, the newest [`BufferLimits::records`]
+    /// Returns the oldest unreported fate. Among fates that are not polled, the newest [`BufferLimits::records`]
     /// are kept.
     pub fn poll_fate(&mut self) -> Option<Fate> {
         self.shared.lock().poll_fate()

@@ -34,7 +34,7 @@ const MAX_BLOCKS: u32 = 1024;
 /// No message is worth less than a packet of this size.
 const LEAST_BLOCK: u32 = 1200;
 
-/// Messages that may wait to be begun before writing blocks: those of [`STREAM_BLOCK_TIME`], as many on slow paths, and on fast ones, whose
+/// Messages that may wait for their commit before writing blocks: those of [`STREAM_BLOCK_TIME`], as many on slow paths, and on fast ones, whose
 /// messages are no larger, as many as a writer can be behind the connection.
 const UNSENT: RangeInclusive<usize> = 8..=32;
 
@@ -96,7 +96,7 @@ pub struct ByteReader {
     connection: Connection,
     // The connection ends with the sink, which is shared so that either half may be dropped before the other.
     _sink: Arc<Sink>,
-    /// What is being read, and how much of it was.
+    /// The message that is being read, and the bytes already read.
     message: Option<Message>,
     read: usize,
     /// The number of the next message.
@@ -123,7 +123,7 @@ pub struct ByteWriter {
     timeout: Option<Duration>,
 }
 
-/// What the other node has acknowledged lately: the path carries at least that, also where its rate is not known.
+/// The other node's recent acknowledgements: the path carries at least that, also where its rate is not known.
 struct Pace {
     since: Timestamp,
     acked: u64,
@@ -153,7 +153,7 @@ impl ByteStream {
         if !qos.retransmission {
             return Err(ByteStreamError::Unreliable);
         }
-        // What is begun keeps its slot until it is acknowledged.
+        // A committed message keeps its slot until it is acknowledged.
         let slots = qos.outstanding.saturating_add(*UNSENT.end() as u32).min(MAX_BLOCKS).next_power_of_two();
         let config = Config { rings: 1, slots, block_bytes: MAX_STREAM_BLOCK, blocks: slots };
         let mut sender = Sender::without_engine(&config)?;
@@ -324,7 +324,7 @@ impl ByteWriter {
         self.connection.turn_events()
     }
 
-    /// Adds to the newest message what fits, if that was not begun.
+    /// Adds to the newest message what fits, if that is not committed.
     //= spec/a1.md A1-STR-3
     fn append(&mut self, bytes: &[u8]) -> Option<usize> {
         let last = self.last.as_mut()?;
@@ -466,7 +466,7 @@ impl std::fmt::Debug for ByteWriter {
     }
 }
 
-/// What the path carries in [`STREAM_BLOCK_TIME`]: as long as its rate is not known, no less than what was acknowledged.
+/// Bytes that the path carries in [`STREAM_BLOCK_TIME`]: as long as its rate is not known, no less than what was acknowledged.
 fn carried(rate: Option<Rate>, acked: Rate) -> u64 {
     rate.map_or_else(
         || acked.bytes_in(STREAM_BLOCK_TIME).max(FIRST_BLOCK),
@@ -474,12 +474,12 @@ fn carried(rate: Option<Rate>, acked: Rate) -> u64 {
     )
 }
 
-/// What goes into a message at most, over a path that carries so much and with the largest message that was agreed on.
+/// The most bytes of a message, over a path that carries `carried` bytes and with the largest message that was agreed on.
 fn most_in_block(carried: u64, agreed: u32) -> u32 {
     carried.clamp(LEAST_BLOCK.into(), MAX_STREAM_BLOCK.into()).min(agreed.into()) as u32
 }
 
-/// How many messages may wait to be begun, over a path that carries so much.
+/// How many messages may wait for their commit, over a path that carries this number of bytes.
 fn most_unsent(carried: u64) -> usize {
     let largest = carried / u64::from(MAX_STREAM_BLOCK);
     usize::try_from(largest).unwrap_or(usize::MAX).clamp(*UNSENT.start(), *UNSENT.end())
@@ -489,7 +489,7 @@ fn broken(closed: Closed) -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, closed)
 }
 
-/// What is said where messages were given up that must not be.
+/// The error after messages were abandoned that must not be.
 const MISSING: &str = "bytes are missing: a message of the stream was given up";
 
 /// How long a read waits at a time that waits for ever.

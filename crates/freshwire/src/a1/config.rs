@@ -1,4 +1,4 @@
-//! What a socket, a thread or a ring adds to the options of [`freshwire_a1`].
+//! The options of a socket, a thread or a ring, beside those of [`freshwire_a1`].
 
 use std::io;
 use std::time::Duration;

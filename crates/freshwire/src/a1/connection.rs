@@ -130,7 +130,7 @@ impl Connection {
             };
             !matches!(received, Ok(None))
         });
-        // What was taken may open the window.
+        // A message that was taken may open the window.
         if !core.owes_responses() && core.has_ready() {
             node.finish(core, now());
         }
@@ -187,7 +187,7 @@ impl Connection {
         }
     }
 
-    /// What holds messages back, and whether a change of the quality of service is pending.
+    /// The reason that holds messages back, and whether a change of the quality of service is pending.
     pub(super) fn held(&self) -> ConnectionStatus {
         let mut core = self.0.node.lock();
         let Some(connection) = core.transport(self.0.id) else { return ConnectionStatus::default() };
@@ -199,7 +199,7 @@ impl Connection {
         }
     }
 
-    /// What has happened to the quality of service since the last call.
+    /// Changes of the quality of service since the last call.
     pub(super) fn take_news(&self) -> QosNews {
         self.0.node.lock().peer(self.0.id).map_or(QosNews::default(), |peer| std::mem::take(&mut peer.news))
     }
@@ -224,7 +224,7 @@ impl Connection {
         }
     }
 
-    /// Whether it hands out messages in order, and the quality of service in force. `None`: the connection does not stand any more.
+    /// Whether it hands out messages in order, and the quality of service in force. `None`: the connection has ended.
     pub(super) fn order_and_qos(&self) -> Option<(bool, Qos)> {
         let mut core = self.0.node.lock();
         core.transport(self.0.id).map(|connection| (connection.is_in_order(), *connection.qos()))
@@ -255,7 +255,7 @@ impl Connection {
         peer.is_awaited = true;
     }
 
-    /// Waits until it stands.
+    /// Waits until the handshake is complete.
     pub(super) fn wait_open(&self) -> Result<(), ConnectError> {
         let Inner { node, id, changed, .. } = &*self.0;
         let mut result = Ok(());
@@ -307,7 +307,7 @@ impl Connection {
         Ok(Sink::new(ring, shared, server, linger))
     }
 
-    /// What a producer calls whose push asks for it.
+    /// Notifies the node after a push that asks for it.
     pub(crate) fn notifier(&self) -> NodeNotifier {
         NodeNotifier { node: Arc::downgrade(&self.0.node), target: SinkTarget::Connection(self.0.id) }
     }

@@ -93,7 +93,7 @@ impl Group {
         Ok(Sink::new(ring, shared, Box::new(NodeServer(self.clone())), linger))
     }
 
-    /// What a producer calls whose push asks for it.
+    /// Notifies the node after a push that asks for it.
     pub(crate) fn notifier(&self) -> NodeNotifier {
         NodeNotifier::of_group(&self.0.node, self.0.id)
     }

@@ -81,7 +81,7 @@ pub enum InviteError {
     /// The connection is one of another node.
     #[error("the connection belongs to another node than the group")]
     OtherNode,
-    /// The connection does not stand any more.
+    /// The connection has ended.
     #[error("the connection has ended")]
     Ended,
     /// The node was stopped or dropped, or its socket failed.
@@ -98,7 +98,7 @@ pub struct GroupStats {
     pub packets_sent: u64,
     /// Bytes sent to the group's address.
     pub bytes_sent: u64,
-    /// Of `packets_sent`, those that the operating system refused: there is no route to the address, or they
+    /// The part of `packets_sent` that the operating system refused: there is no route to the address, or they
     /// are too large. If all are refused, no member receives anything.
     pub packets_refused: u64,
     /// Open connections that were invited.

@@ -19,7 +19,7 @@ use super::shared::Shared;
 pub struct Incoming {
     node: Arc<Shared>,
     asked: Asked,
-    /// What it is told when it is dropped; `None` if it was accepted.
+    /// The refusal that it gets when it is dropped; `None` if it was accepted.
     refusal: Option<Refusal>,
 }
 

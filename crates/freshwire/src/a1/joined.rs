@@ -1,4 +1,4 @@
-//! What a node does for the multicast groups that others invite it to.
+//! The multicast groups to which others have invited the node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

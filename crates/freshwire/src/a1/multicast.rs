@@ -1,4 +1,4 @@
-//! What a node does for the multicast groups that it sends to.
+//! The multicast groups to which the node sends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -100,7 +100,7 @@ impl Groups {
         Ok(())
     }
 
-    /// What a sink's owner asks of it.
+    /// Applies a request of a sink's owner.
     pub(super) fn ask(
         &mut self,
         id: u32,
@@ -192,7 +192,7 @@ impl Groups {
         self.0.values().filter_map(|sending| sending.due(now)).min()
     }
 
-    /// Members who are to be told how far their group is, each with its group's number.
+    /// Members that wait for a report of their group's progress, each with its group's number.
     pub(super) fn take_notices(&mut self, now: Timestamp) -> Vec<(ConnectionHandle, u32)> {
         let due = self.0.iter_mut().filter_map(|(id, sending)| {
             sending.group.takes_notice(now).then(|| sending.members.iter().map(|member| (*member, *id)))
@@ -232,7 +232,7 @@ impl Sending {
     fn go_beside(&self, (local, peer): (Option<IpAddr>, SocketAddr)) {
         let interface = interface_of(self.config.transport.address, local, peer);
         if self.config.interface == Interface::Routed && interface != Interface::Routed {
-            // Where that fails the routing table's choice stands, and who is not there gets repairs.
+            // Where that fails the routing table decides, and members elsewhere get repairs.
             let _ = set_multicast(&self.socket, &self.config, interface);
         }
     }
@@ -282,7 +282,7 @@ impl Sending {
         self.retry_at.is_none()
     }
 
-    /// What follows for the sink when the group has sent what it may.
+    /// Lets the sink rest, or closes it, after the group has sent all that it may.
     fn rest(&mut self, now: Timestamp) {
         let Some(sink) = &mut self.sink else { return };
         let stats = self.group.stats();
@@ -320,7 +320,7 @@ fn new_group(now: Timestamp, config: &GroupConfig) -> io::Result<Group> {
 }
 
 fn open(local: IpAddr, config: &GroupConfig) -> io::Result<UdpSocket> {
-    // The kernel takes the interface of an IPv4 source where it is not told another one.
+    // The kernel takes the interface of an IPv4 source where no other one is set.
     let from = match (config.transport.address, local) {
         (SocketAddr::V4(_), IpAddr::V4(ip)) => ip.into(),
         (SocketAddr::V6(_), IpAddr::V6(ip)) => ip.into(),

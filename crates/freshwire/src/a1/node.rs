@@ -52,7 +52,7 @@ impl Node {
         let thread = std::thread::Builder::new()
             .name("freshwire-a1".to_owned())
             .spawn(move || {
-                // What is due soonest is what the pacer has put off.
+                // Datagrams that the pacer has put off are due first.
                 wait_precisely();
                 served.serve();
             })

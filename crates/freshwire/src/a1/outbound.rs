@@ -7,7 +7,7 @@ use freshwire_io::udp::{self, Ecn, Sent, UdpSocket};
 #[derive(Default)]
 pub(super) struct Outbound {
     bytes: Vec<u8>,
-    /// What waits, and from which byte on.
+    /// The waiting bytes, and the first that is not sent.
     waiting: Option<(Outgoing, usize)>,
 }
 
@@ -49,7 +49,7 @@ impl Outbound {
                 self.waiting = Some((outgoing, from + sent));
                 false
             }
-            // What is too large for the link, and what has no way to its destination, is lost like anything else on the
+            // A datagram that is too large for the link, or has no route to its destination, is lost like anything else on the
             // path: the connection finds out as it does there.
             Ok(Sent::All | Sent::TooLarge(_)) | Err(_) => true,
         }

@@ -1,4 +1,4 @@
-//! What a connection or a group is fed from.
+//! The source of a connection's or group's records.
 
 use freshwire_a1::Source;
 use freshwire_choice::Reason;
@@ -10,7 +10,7 @@ pub(super) trait RecordSource: Source + Send {
     fn notified(&self) -> bool;
 
     /// Announces that nobody looks any more until a producer calls. False: something became visible since the last look, so another
-    /// one is due. What the connection did not look at has no room in the path or the window, and whatever makes room leads to a
+    /// one is due. A record that the connection did not look at has no room in the path or the window, and whatever makes room leads to a
     /// look.
     fn rest(&mut self) -> bool;
 

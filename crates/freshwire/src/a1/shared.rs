@@ -1,4 +1,4 @@
-//! What a node, its connections and its groups share: the driver of their core, with the system's pollers.
+//! The state that a node, its connections and its groups share: the driver of their core, with the system's pollers.
 
 use std::io;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use crate::sink::handle::Server;
 use crate::sink::shared::SinkShared;
 use crate::stats::PathRate;
 
-/// What a connection or group is fed from, and how far that is with its end.
+/// The source of a connection's or group's records, and the stage of its end.
 pub(super) struct AttachedSink {
     pub(super) source: Box<dyn RecordSource>,
     shared: Arc<SinkShared>,
@@ -22,7 +22,7 @@ pub(super) struct AttachedSink {
     seen: u64,
 }
 
-/// What a sink's end asks of its connection.
+/// The request of a sink's end to its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CloseAction {
     /// Nothing yet.
@@ -66,7 +66,7 @@ impl AttachedSink {
         (self.give_up_at != Timestamp::MAX).then_some(self.give_up_at)
     }
 
-    /// What it wishes now that the connection has sent what it can. `is_idle`: the policy wants nothing sent, now or later.
+    /// The request of the sink, after the connection has sent all that it may. `is_idle`: the policy wants nothing sent, now or later.
     pub(super) fn close_action(&mut self, now: Timestamp, is_idle: bool) -> CloseAction {
         if now >= self.give_up_at {
             return CloseAction::Abort(Ended::Broken(SinkError::Lingered));
@@ -74,7 +74,7 @@ impl AttachedSink {
         if self.closing.is_none() || !is_idle || self.source.in_hand() > 0 {
             return CloseAction::Stay;
         }
-        // What the policy holds back for ever is dropped.
+        // Records that the policy holds back for ever are dropped.
         self.source.close(Reason::Closed, now);
         CloseAction::Close
     }

@@ -14,7 +14,7 @@ use crate::sink::shared::SinkShared;
 pub(super) struct RingSource {
     consumer: Consumer,
     shared: Arc<SinkShared>,
-    /// What the last look showed, for the account of what is dropped.
+    /// The result of the last look, for the account of what is dropped.
     queued: Vec<Record>,
     taken: Sequence<freshwire_ring::Taken>,
     /// Payload bytes of the records that were acknowledged.

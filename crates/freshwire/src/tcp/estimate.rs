@@ -75,7 +75,7 @@ const RECENT: Duration = Duration::from_secs(4);
 pub(crate) struct Estimate {
     delivered: u32,
     delivered_bytes: u64,
-    /// What `bytes_acked` counts beyond what was sent and acknowledged: a SYN, where the peer was called. Known once nothing was
+    /// The surplus of `bytes_acked` over the bytes sent and acknowledged: a SYN, where the peer was called. Known once nothing was
     /// on the way.
     beyond_payload: Option<u64>,
     /// Payload bytes that were sent and have yet to reach the peer, those held to be lost included.
@@ -91,7 +91,7 @@ pub(crate) struct Estimate {
     /// The smallest smoothed round trip.
     recent_min: Recent<Reverse<Duration>>,
     best: Recent<Rate>,
-    /// What was delivered while more than a segment was on the way.
+    /// Bytes delivered while more than a segment was on the way.
     mean: Mean,
     /// The same, and what less brought while more was held back: for the bound on the queue. That bound itself may have limited it, so
     /// it is not the path's rate.
@@ -148,7 +148,7 @@ impl Held {
     }
 }
 
-/// What was delivered in the last [`CARRIED_OVER`], with all pauses.
+/// Bytes delivered in the last [`CARRIED_OVER`], with all pauses.
 #[derive(Debug, Default)]
 struct Carried {
     /// Since when it is counted, and what had been delivered then.
@@ -230,7 +230,7 @@ impl Estimate {
 
     /// Takes in the first delivery of what was written onto an empty path. Where the bound on the path's queue is two segments, all of
     /// it goes like that, and without these samples the estimate would grow stale on a busy path. The time beyond the
-    /// smallest round trip went into serialisation; where that is too short to be told from the noise of round trips, or
+    /// smallest round trip went into serialisation; where that is too short to be distinguished from the noise of round trips, or
     /// where no limit was seen before, it says nothing.
     fn add_train(&mut self, elapsed: Duration, bytes: u64, info: &TcpInfo) {
         let queued = elapsed.saturating_sub(info.min_rtt);
@@ -252,7 +252,7 @@ impl Estimate {
         self.is_held = true;
     }
 
-    /// What the path carries. It is a limit if the path has lately held something back, and had a queue or losses. A queue alone
+    /// The rate that the path carries. It is a limit if the path has recently held something back, and had a queue or losses. A queue alone
     /// is none, since a round trip also varies by itself; holding back alone neither, since a congestion window grows. Then only
     /// the times count in which something was held back: in between there was less to deliver than the path carries.
     pub(crate) fn path_rate(&self, now: Timestamp) -> Option<PathRate> {
@@ -339,14 +339,14 @@ impl Estimate {
         (min_rtt + min_rtt / 2).saturating_add(queue)
     }
 
-    /// What is delivered where small records have never filled a segment, so that no rate was measured, and the queue is
+    /// The rate of delivery where small records have never filled a segment, so that no rate was measured, and the queue is
     /// longer than wanted all the same. A receiver that delays its acknowledgements by more does so for records that are so rare that
     /// two on the way suffice.
     fn queued_rate(&self, queue: Duration) -> Option<Rate> {
         self.carried.rate.filter(|_| !self.info.min_rtt.is_zero() && self.info.rtt > self.longest(queue))
     }
 
-    /// Whether nothing, or hardly anything lately, had to be sent again.
+    /// Whether recently nothing, or hardly anything, had to be sent again.
     fn is_lossless(&self) -> bool {
         self.loss < RARE_LOSS && self.info.bytes_retrans <= self.sent_loss.1
     }
@@ -442,7 +442,7 @@ mod tests {
         small(1000, delivered, unacked)
     }
 
-    /// Segments of so many bytes.
+    /// Segments of this size, in bytes.
     fn small(bytes: u32, delivered: u32, unacked: u32) -> TcpInfo {
         TcpInfo {
             mss: 1000,
@@ -607,7 +607,7 @@ mod tests {
         assert_eq!(estimate.room(Duration::from_millis(20), 0), Some(0));
     }
 
-    /// The room beside so many segments. A segment came each 100 ms, after ten seconds with one each millisecond if that was so.
+    /// The room beside this number of segments. A segment came each 100 ms, after ten seconds with one each millisecond if that was so.
     fn slow(was_fast: bool, bytes_retrans: u64, rtt: u64, under_way: u32) -> Option<u64> {
         let mut estimate = Estimate::default();
         let mut segment = 0;

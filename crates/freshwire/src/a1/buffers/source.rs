@@ -17,7 +17,7 @@ pub(super) struct BufferSource {
     stats: Arc<SinkShared>,
     taken: Sequence<CommittedBuffer>,
     dropped: Vec<Record>,
-    /// What the application is to be told at the next look or rest, which take the lock anyway.
+    /// Fates for the application, reported at the next look or rest, which take the lock anyway.
     fates: Vec<(Record, Fate)>,
     /// Payload bytes of the records that were acknowledged.
     acked: u64,
@@ -60,7 +60,7 @@ impl BufferSource {
         self.fates.push((committed.record, committed.fate(Outcome::Dropped(reason), now)));
     }
 
-    /// A record is dropped that was never begun.
+    /// Drops a record that was never committed.
     fn drop_waiting(&mut self, buffer: &Buffer, reason: Reason, now: Timestamp) {
         let Buffer { record, .. } = buffer;
         self.stats.stats.on_dropped(record.layer, reason);

@@ -10,7 +10,7 @@ use freshwire_ring::{Fate, Meta, Outcome};
 
 use super::limits::{BufferError, BufferLimits};
 
-/// What the application's and the node's threads have in common.
+/// The state that the application's and the node's threads share.
 pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     /// There is room again.
@@ -35,7 +35,7 @@ pub(super) struct State {
     /// Number of the next record that does not bring its own.
     next_seq: u64,
     fates: VecDeque<Fate>,
-    /// What the application has dropped since the last look.
+    /// Records that the application has dropped since the last look.
     dropped: Vec<Record>,
     /// Records that are not at their end, and their bytes.
     records: usize,

@@ -11,7 +11,7 @@ use crate::a1::codes::CODE_ABORTED;
 use crate::a1::driver::Condvar;
 use crate::a1::peer::{Peer, State};
 
-/// What whoever finds the backlog full is told.
+/// The refusal of a connection that finds the backlog full.
 const CROWDED: &str = "too many connections wait to be accepted";
 
 impl Core {
@@ -48,7 +48,7 @@ impl Core {
 
     /// Somebody wants to connect.
     ///
-    /// Those that have not completed the handshake take no place: whoever begins many and completes none would keep all others
+    /// Connections without a complete handshake take no place: a peer that starts many and completes none would keep all others
     /// out. The endpoint bounds them.
     pub(super) fn on_incoming(&mut self, now: Timestamp, incoming: &Incoming) {
         let id = incoming.handle;
@@ -66,7 +66,7 @@ impl Core {
         }
     }
 
-    /// A connection that another node has made stands.
+    /// The handshake of an incoming connection is complete.
     pub(super) fn on_newcomer(&mut self, now: Timestamp, id: ConnectionHandle) {
         if !self.newcomers.is_full() {
             self.newcomers.standing.push_back(id);
@@ -123,7 +123,7 @@ mod tests {
         assert!(far.accept().is_some() && far.accept().is_none());
     }
 
-    /// Who `near` is there, once it was accepted: the answer is on its way.
+    /// The connection of `near` there, once it was accepted: the answer is on its way.
     fn admitted(near: &mut Core, far: &mut Core) -> ConnectionHandle {
         let (address, key) = (far.socket().local_addr().unwrap(), far.config.endpoint.key.public_key());
         near.connect(now(), address, key, &ConnectConfig::default()).unwrap();

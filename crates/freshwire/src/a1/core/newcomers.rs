@@ -6,7 +6,7 @@ use freshwire_a1::{ConnectionHandle, Incoming};
 
 use crate::a1::events::LazySignal;
 
-/// Those who wait for the application.
+/// Incoming connections that wait for the application.
 pub(super) struct Newcomers {
     /// How many may wait.
     most: usize,

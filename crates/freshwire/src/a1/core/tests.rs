@@ -18,7 +18,7 @@ pub(super) fn serve(core: &mut Core) {
     core.advance(now());
 }
 
-/// Two nodes with so many connections that have come to rest: those of the first, and the time then.
+/// Two nodes with a number of connections that have come to rest: those of the first, and the time then.
 fn connected(count: usize) -> ([Core; 2], Vec<ConnectionHandle>, Timestamp) {
     let config = || NodeConfig::new().unwrap().backlog(count);
     let mut cores = [core(config()), core(config())];

@@ -16,7 +16,7 @@ pub(super) enum PollMode {
     Yielding,
 }
 
-/// Polls where that has paid lately. Where it does not it costs next to nothing: after each failure twice as many waits pass until the
+/// Polls where that has recently paid. Where it does not it costs next to nothing: after each failure twice as many waits pass until the
 /// next attempt.
 #[derive(Debug)]
 pub(in crate::a1) struct BusyPoll {

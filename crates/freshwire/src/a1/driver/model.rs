@@ -20,7 +20,7 @@ use loom::thread;
 use super::busy_poll::BusyPoll;
 use super::state::Interest;
 use super::times::{FREQUENT_WAKE_UPS, RESPONSE_DELAY};
-// What `threads` finds beside it.
+// The names that `threads` finds beside it.
 use super::{burst, busy_poll, state, times};
 
 #[allow(clippy::duplicate_mod, reason = "production code on loom's primitives is the point of the model")]
@@ -51,7 +51,7 @@ enum Fault {
     Notify,
 }
 
-/// What a datagram brings.
+/// The content of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Datagram {
     /// A record of this connection.
@@ -64,7 +64,7 @@ enum Datagram {
 
 use Datagram::{Newcomer, Record, Timer};
 
-/// What is outside the driver.
+/// The world outside the driver.
 struct World {
     system: Mutex<System>,
     changed: Condvar,
@@ -84,7 +84,7 @@ struct System {
     is_application_woken: bool,
     /// Records in the ring of a producer.
     pushed: usize,
-    /// What the core has done.
+    /// The actions of the core.
     taken_in: usize,
     sent: usize,
 }
@@ -316,7 +316,7 @@ impl Scene {
         Self { node, world, thread }
     }
 
-    /// A thread that waits for so many records of a connection, one after the other.
+    /// A thread that waits for a number of records of a connection, one after the other.
     fn receiver(&self, connection: usize, records: usize) -> thread::JoinHandle<()> {
         let node = Arc::clone(&self.node);
         thread::spawn(move || (1..=records).for_each(|records| receive(&node, connection, records)))

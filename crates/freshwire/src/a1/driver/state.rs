@@ -35,7 +35,7 @@ use freshwire_record::Timestamp;
 
 use super::times::{FREQUENT_WAKE_UPS, RESPONSE_DELAY};
 
-/// Who waits for datagrams.
+/// The thread that waits for datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     NodeThread,
@@ -48,14 +48,14 @@ enum Owner {
     },
 }
 
-/// What the node's thread does.
+/// The state of the node's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeThread {
     Awake,
     Asleep { until: Timestamp },
 }
 
-/// What the node's poller reports of the socket.
+/// The events of the socket that the node's poller reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::a1) struct Interest {
     pub(in crate::a1) datagrams: bool,
@@ -79,7 +79,7 @@ pub(super) enum Claim {
 pub(super) struct State {
     owner: Owner,
     node_thread: NodeThread,
-    /// As the poller was told last.
+    /// The last setting of the poller.
     interest: Interest,
     /// Until then further hand-overs are expected; see [`FREQUENT_WAKE_UPS`].
     handovers_until: Timestamp,
@@ -119,7 +119,7 @@ impl State {
         }
     }
 
-    /// What was owed has been sent.
+    /// The owed responses have been sent.
     pub(super) fn advanced(&mut self) {
         if let Owner::Handover { owes_responses, .. } = &mut self.owner {
             *owes_responses = false;
@@ -142,7 +142,7 @@ impl State {
         matches!(self.owner, Owner::Handover { owes_responses: true, .. })
     }
 
-    /// What the node's poller has to watch for, if that differs from what it watches for. `is_blocked`: datagrams wait for room in
+    /// The events that the node's poller has to watch for, if they differ from what it watches for. `is_blocked`: datagrams wait for room in
     /// the socket.
     pub(super) fn change_interest(&mut self, is_blocked: bool) -> Option<Interest> {
         let datagrams = match self.owner {

@@ -16,7 +16,7 @@ use super::times::{DEFERRAL, MAX_DEFERRALS};
 /// Token of the node's own socket.
 pub(in crate::a1) const SOCKET: u64 = 0;
 
-/// What is driven: the connections and groups of a node. Called with the driver's lock held.
+/// The driven protocol: the connections and groups of a node. Called with the driver's lock held.
 pub(in crate::a1) trait Protocol {
     /// The socket whose datagrams it takes in.
     type Socket;
@@ -50,7 +50,7 @@ pub(in crate::a1) trait Protocol {
     fn activity(&mut self) -> &mut Activity;
 }
 
-/// What the driver waits with: two pollers that watch the same socket, one for the node's thread and one for the thread of the
+/// The pollers of the driver: two that watch the same socket, one for the node's thread and one for the thread of the
 /// application that drives the socket, each with its waker.
 pub(in crate::a1) trait Platform<S> {
     fn now(&self) -> Timestamp;
@@ -69,7 +69,7 @@ pub(in crate::a1) trait Platform<S> {
     fn watch(&self, socket: &S, interest: Interest) -> io::Result<()>;
 }
 
-/// What has happened that threads may wait for, and how many wait. Notifying costs a system call even if nobody waits, so it is
+/// Events that threads may wait for, and the number of waiting threads. Notifying costs a system call even if nobody waits, so it is
 /// left out then.
 #[derive(Default)]
 pub(in crate::a1) struct Activity {
@@ -87,7 +87,7 @@ impl Activity {
         self.is_new = true;
     }
 
-    /// The same, and notifies those who wait for this connection.
+    /// The same, and notifies the threads that wait for this connection.
     pub(in crate::a1) fn note_at(&mut self, changed: &Condvar) {
         self.note();
         if self.waiting > 0 {
@@ -101,7 +101,7 @@ impl Activity {
     }
 }
 
-/// What a node's thread and the application's threads share.
+/// The state that a node's thread and the application's threads share.
 pub(in crate::a1) struct Driver<C, P> {
     locked: Mutex<Locked<C>>,
     platform: P,

@@ -3,8 +3,7 @@
 use std::ffi::c_char;
 use std::sync::Mutex;
 
-use freshwire::engine::EngineThread;
-use freshwire::{Engine, EngineHandle};
+use freshwire::{Engine, EngineThread, Handle};
 
 use crate::border::{Failure, Out, Result, call, done, fw_status};
 use crate::common::locks::{lock, take};
@@ -15,8 +14,8 @@ pub(crate) struct EngineObject(Mutex<Option<EngineThread>>);
 handle!(fw_engine, EngineObject, "engine");
 
 impl EngineObject {
-    pub(crate) fn handle(&self) -> Result<EngineHandle> {
-        let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn handle(&self) -> Result<Handle> {
+        let thread = lock(&self.0);
         let thread =
             thread.as_ref().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the engine has stopped"))?;
         Ok(thread.handle())
@@ -59,6 +58,6 @@ pub extern "C" fn fw_engine_free(engine: fw_engine) -> fw_status {
     })
 }
 
-pub(crate) fn handle_of(engine: fw_engine) -> Result<EngineHandle> {
-    find::<EngineObject>(engine.id)?.handle()
+pub(crate) fn handle_of(engine: fw_engine) -> Result<Handle> {
+    engine.find()?.handle()
 }

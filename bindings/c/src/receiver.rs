@@ -5,8 +5,7 @@ use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use freshwire::Timestamp;
-use freshwire::receive::{ChunkedReceiver, Message, ReceiveError};
+use freshwire::{Message, ReceiveError, Receiver, Timestamp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::border::{Failure, Out, Result, call, done, duplicate, fw_status};
@@ -22,7 +21,7 @@ pub(crate) struct ReceiverObject {
 handle!(fw_receiver, ReceiverObject, "receiver");
 
 struct Inner {
-    receiver: ChunkedReceiver<NoWait>,
+    receiver: Receiver<NoWait>,
     /// A record that did not fit into the caller's buffer.
     kept: Option<Message>,
 }
@@ -89,12 +88,8 @@ pub unsafe extern "C" fn fw_receiver_new(
         let receiver = unsafe { Out::new("receiver", receiver, fw_receiver::default()) }?;
         let file = Arc::new(duplicate(fd)?);
         let most = if max_record_bytes == 0 { MAX_RECORD_BYTES } else { max_record_bytes };
-        let inner =
-            Inner { receiver: ChunkedReceiver::with_limit(NoWait(Arc::clone(&file)), most), kept: None };
-        let id = enter(ReceiverObject { file, inner: Mutex::new(inner) })?;
-        // SAFETY: as the caller promises.
-        unsafe { put("receiver", receiver, fw_receiver { id }) }?;
-        Ok(fw_status::FW_OK)
+        let inner = Inner { receiver: Receiver::with_limit(NoWait(Arc::clone(&file)), most), kept: None };
+        receiver.put(enter(ReceiverObject { file, inner: Mutex::new(inner) })?)
     })
 }
 

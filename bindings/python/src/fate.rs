@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use freshwire::ring::NO_INDEX;
-use freshwire::{Outcome as Native, SinkId, Timestamp};
+use freshwire::{NO_INDEX, SinkId, Timestamp};
 use pyo3::prelude::*;
 
 use crate::choice::Reason;

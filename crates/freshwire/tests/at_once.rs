@@ -15,7 +15,7 @@ use freshwire::choice::{self, Choice, Decision, LinkView, Outcome, Reason, Recor
 use freshwire::engine::EngineThread;
 use freshwire::fanout::{MAX_AT_ONCE, RingPushError, Stored, Target};
 use freshwire::{Engine, Framing, Meta, RingConfig, Sender, Sink, SinkConfig, SinkId, now};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 use until::until;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use freshwire::choice::Reason;
 use freshwire::stats::SinkSnapshot;
 use freshwire::{Fate, Outcome};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 use serde::Serialize;
 
 use super::input::NewRecord;

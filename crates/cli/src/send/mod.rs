@@ -21,7 +21,7 @@ use freshwire::engine::EngineThread;
 use freshwire::ring::Replaced;
 use freshwire::sink::{CarrierInUse, CloseMode};
 use freshwire::{Ended, Engine, PushError, RingConfig, Sender, SenderError, Sink};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use crate::a1;
 use crate::interrupt::Interrupt;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use freshwire_choice::{Reason, Record};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use crate::tcp::batch::Plan;
 use crate::tcp::committed::Room;

@@ -8,7 +8,7 @@ use freshwire_choice::{Choice, Decision, Outcome, Reason, Record};
 use freshwire_io::kernel_ring::RingSocket;
 use freshwire_media::framing::Framer;
 use freshwire_ring::{Consumer, Meta, Producer, PushError, RecordStatus, Stage, Taken};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use crate::engine::queue::{PAST_WAIT, PICKS_PER_TURN, list, report_dropped};
 use crate::engine::turn::Scratch;

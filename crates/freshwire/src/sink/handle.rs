@@ -5,7 +5,7 @@ use super::ended::{CloseMode, Ended, SinkError};
 use super::id::SinkId;
 use super::shared::SinkShared;
 use crate::stats::SinkSnapshot;
-use freshwire_units::Rate;
+use freshwire_record::Rate;
 
 /// One any_sink, served by an engine or an A1 node. Dropping it closes the any_sink with
 /// [`CloseMode::FinishRecord`], and aborts after [`SinkConfig::linger`](crate::SinkConfig::linger).

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use freshwire_io::poll::Event;
 use freshwire_ring::MAX_KEPT_FATES;
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use super::carrier::CarrierInUse;
 use super::ended::Ended;

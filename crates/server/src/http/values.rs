@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use freshwire::framing::event_stream;
 use freshwire::now;
 use freshwire::websocket::Keepalive;
-use freshwire_units::parse_duration;
+use freshwire_record::parse_duration;
 use hyper::header::{self, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use percent_encoding::percent_decode_str;

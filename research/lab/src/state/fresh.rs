@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use freshwire::sink::CloseMode;
 use freshwire::{Ended, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkId, choice};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use super::schema::{Fates, Plan, SenderSays};
 use super::source::Ticks;

@@ -27,7 +27,7 @@ impl TcpSink {
         let (mss, unsent) = (self.path.mss(), self.path.unsent());
         let goal = (unsent + budget.min(MAX_WRITE)).next_multiple_of(mss);
         self.drained = false;
-        let most_committed = self.queue.consumer.region().config().committed_slots() as usize;
+        let most_committed = self.queue.consumer.region().config().in_progress_slots() as usize;
         // The policy wants a record that it picks now before all others, so only a record of an earlier write can be overtaken.
         let mut may_overtake = self.committed.opened().is_some();
         while self.output.has_room() {

@@ -145,10 +145,10 @@ mod tests {
     #[test]
     fn runs_of_a_busy_machine_are_set_aside_while_there_are_others() {
         let mut runs = [layers_run("tcp", 1), layers_run("tcp", 2)];
-        runs[0].trust = Trust::lost("the link's clock ran 40 ms behind");
+        runs[0].trust = Trust::of(&["the link's clock ran 40 ms behind".to_owned()]);
         let cells = gather(&runs, Experiment::Layers).unwrap();
         assert_eq!((cells[0].runs.len(), cells[0].set_aside), (1, 1));
-        runs[1].trust = Trust::lost("likewise");
+        runs[1].trust = Trust::of(&["likewise".to_owned()]);
         let cells = gather(&runs, Experiment::Layers).unwrap();
         assert_eq!((cells[0].runs.len(), cells[0].set_aside), (2, 0));
     }

@@ -5,6 +5,7 @@
 //! goes, takes a new schema number.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -254,6 +255,18 @@ impl Plan {
 }
 
 impl LinkConfig {
+    /// A link whose rate does not change and whose losses are independent.
+    pub(crate) fn steady(
+        rate_bps: Option<u64>,
+        loss: f64,
+        delay: Duration,
+        queue_bytes: Option<u64>,
+        seed: u64,
+    ) -> Self {
+        let (burst_packets, delay_ms, steps) = (None, delay.as_secs_f64() * 1e3, Vec::new());
+        Self { rate_bps, loss, burst_packets, delay_ms, queue_bytes, seed, steps }
+    }
+
     /// The one-way delay in nanoseconds.
     pub(crate) fn delay_ns(&self) -> u64 {
         (self.delay_ms * 1e6).round() as u64
@@ -261,13 +274,8 @@ impl LinkConfig {
 }
 
 impl Trust {
-    /// A run that kept its timing.
-    pub(crate) fn kept() -> Self {
-        Self { trustworthy: true, reason: None }
-    }
-
-    /// A run that did not, and why.
-    pub(crate) fn lost(reason: impl Into<String>) -> Self {
-        Self { trustworthy: false, reason: Some(reason.into()) }
+    /// The run's timing can be believed if there were no faults.
+    pub(crate) fn of(faults: &[String]) -> Self {
+        Self { trustworthy: faults.is_empty(), reason: (!faults.is_empty()).then(|| faults.join("; ")) }
     }
 }

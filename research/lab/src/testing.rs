@@ -27,15 +27,7 @@ impl Random {
 }
 
 pub(crate) fn link(rate_bps: Option<u64>, loss: f64, delay_ms: f64) -> LinkConfig {
-    LinkConfig {
-        rate_bps,
-        loss,
-        burst_packets: None,
-        delay_ms,
-        queue_bytes: None,
-        seed: 1,
-        steps: Vec::new(),
-    }
+    LinkConfig { delay_ms, ..LinkConfig::steady(rate_bps, loss, std::time::Duration::ZERO, None, 1) }
 }
 
 pub(crate) fn run(plan: Plan, records: Vec<RecordFate>) -> Run {
@@ -64,7 +56,7 @@ pub(crate) fn run(plan: Plan, records: Vec<RecordFate>) -> Run {
             freshwire: "0.1.0".to_owned(),
             command: "freshwire-lab layers --matrix thesis".to_owned(),
         },
-        trust: Trust::kept(),
+        trust: Trust::of(&[]),
         totals,
         sender: SenderStats {
             horizon_max_bytes: 2896,

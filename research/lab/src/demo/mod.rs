@@ -125,15 +125,8 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
 
 impl DemoArgs {
     fn link(&self) -> LinkConfig {
-        LinkConfig {
-            rate_bps: Some(self.rate.bits_per_sec()),
-            loss: self.loss,
-            burst_packets: None,
-            delay_ms: self.delay.as_secs_f64() * 1e3,
-            queue_bytes: Some(self.queue),
-            seed: self.seed,
-            steps: Vec::new(),
-        }
+        let rate_bps = Some(self.rate.bits_per_sec());
+        LinkConfig::steady(rate_bps, self.loss, self.delay, Some(self.queue), self.seed)
     }
 
     fn order(&self, scheme: Scheme, link: &LinkConfig, video: &Path) -> Order {

@@ -53,7 +53,7 @@ fn demo() -> (Demo, Stream) {
             undecodable: 0,
             received_bytes: viewer.bytes,
             horizon_max_bytes: 1448,
-            trust: Trust::kept(),
+            trust: Trust::of(&[]),
         };
         let ssim = vec![0.5; stream.frames()];
         let quality = quality::Quality { ssim, ssim_mean: 0.5, ssim_p5: 0.5, decoded: 18, decoder_errors: 0 };
@@ -104,6 +104,6 @@ fn the_result_survives_its_file_and_one_torn_frame_spoils_it() {
 fn a_busy_machine_is_confessed() {
     let (mut demo, _) = demo();
     assert!(demo.faults().is_empty());
-    demo.viewers[0].outcome.trust = Trust::lost("the camera was 20 ms late");
+    demo.viewers[0].outcome.trust = Trust::of(&["the camera was 20 ms late".to_owned()]);
     assert_eq!(demo.faults(), ["plain TCP: the camera was 20 ms late"]);
 }

@@ -127,7 +127,7 @@ impl Run {
             undecodable: viewer.undecodable,
             received_bytes: viewer.bytes,
             horizon_max_bytes: source.horizon_max_bytes,
-            trust: if faults.is_empty() { Trust::kept() } else { Trust::lost(faults.join("; ")) },
+            trust: Trust::of(&faults),
         })
     }
 

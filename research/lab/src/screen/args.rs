@@ -151,15 +151,8 @@ impl ScreenArgs {
     fn links(&self, stream_bps: u64, seed: u64) -> impl Iterator<Item = LinkConfig> {
         let paths = self.delay.iter().flat_map(|delay| self.loss.iter().map(move |loss| (*delay, *loss)));
         paths.flat_map(move |(delay, loss)| {
-            self.link.iter().map(move |rate| LinkConfig {
-                rate_bps: Some(rate.bits_per_second(stream_bps)),
-                loss,
-                burst_packets: None,
-                delay_ms: delay.as_secs_f64() * 1e3,
-                queue_bytes: Some(self.queue),
-                seed,
-                steps: Vec::new(),
-            })
+            let rates = self.link.iter().map(move |rate| Some(rate.bits_per_second(stream_bps)));
+            rates.map(move |rate_bps| LinkConfig::steady(rate_bps, loss, delay, Some(self.queue), seed))
         })
     }
 }

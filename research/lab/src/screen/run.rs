@@ -108,7 +108,7 @@ pub(crate) fn measure(task: Task, environment: Environment) -> anyhow::Result<Ru
     });
     let reads = seen.reads.iter().filter(|(at, _)| counts(since_begin(*at)));
     Ok(Run {
-        trust: if faults.is_empty() { Trust::kept() } else { Trust::lost(faults.join("; ")) },
+        trust: Trust::of(&faults),
         window: *window,
         pictures,
         received_bytes: reads.map(|(_, bytes)| *bytes as u64).sum(),

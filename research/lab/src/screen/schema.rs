@@ -215,7 +215,7 @@ mod tests {
                 skip_s: 1.0,
             },
             environment: Environment::default(),
-            trust: Trust::kept(),
+            trust: Trust::of(&[]),
             window: Window { begin_ns: 4000 * MS, from_ns: 5000 * MS, until_ns: 9000 * MS },
             pictures: (0..120).map(picture).collect(),
             received_bytes: 400_000,

@@ -101,15 +101,8 @@ impl ShareArgs {
     }
 
     fn link(&self, rate: Rate, delay: Duration, queue: Queue, seed: u64) -> LinkConfig {
-        LinkConfig {
-            rate_bps: Some(rate.bits_per_sec()),
-            loss: self.loss,
-            burst_packets: None,
-            delay_ms: delay.as_secs_f64() * 1e3,
-            queue_bytes: Some(queue.bytes(rate, delay)),
-            seed,
-            steps: Vec::new(),
-        }
+        let queue_bytes = Some(queue.bytes(rate, delay));
+        LinkConfig::steady(Some(rate.bits_per_sec()), self.loss, delay, queue_bytes, seed)
     }
 }
 

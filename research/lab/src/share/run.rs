@@ -43,7 +43,7 @@ pub(crate) fn measure(plan: Plan, environment: Environment) -> anyhow::Result<Ru
         anyhow::Ok((bytes, lost, waits))
     })?;
     let faults = link.close().faults;
-    let trust = if faults.is_empty() { Trust::kept() } else { Trust::lost(faults.join("; ")) };
+    let trust = Trust::of(&faults);
     Ok(Run { plan, environment, trust, bytes, lost, waits, metrics: None })
 }
 

@@ -108,7 +108,7 @@ pub(super) mod tests {
                 warm_up_s: 4,
             },
             environment: Environment::default(),
-            trust: Trust::kept(),
+            trust: Trust::of(&[]),
             bytes: flows.iter().map(|(_, bytes)| vec![*bytes; 10]).collect(),
             lost: flows.iter().map(|_| 0.02).collect(),
             waits: (0..10).map(|at| (at * 1_000_000_000, at * 1_000_000)).collect(),

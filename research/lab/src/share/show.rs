@@ -129,7 +129,7 @@ mod tests {
     fn repetitions_make_a_row() {
         let mut runs =
             [("a1", 362_000), ("a1", 434_400), ("a1", 0)].map(|a1| run(&[a1, ("cubic", 1_086_000)]));
-        runs[2].trust = Trust::lost("busy");
+        runs[2].trust = Trust::of(&["busy".to_owned()]);
         runs[1].lost = vec![0.04, 0.0];
         for (run, seed) in runs.iter_mut().zip(1..) {
             run.plan.link.seed = seed;

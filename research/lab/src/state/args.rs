@@ -163,18 +163,10 @@ impl StateArgs {
                 links.push(None);
                 continue;
             };
-            for delay in &self.delay {
-                links.extend(self.loss.iter().map(|&loss| {
-                    Some(LinkConfig {
-                        rate_bps: rate.map(Rate::bits_per_sec),
-                        loss,
-                        burst_packets: None,
-                        delay_ms: delay.as_secs_f64() * 1e3,
-                        queue_bytes: Some(self.queue),
-                        seed,
-                        steps: Vec::new(),
-                    })
-                }));
+            let rate_bps = rate.map(Rate::bits_per_sec);
+            for &delay in &self.delay {
+                let link = |&loss| LinkConfig::steady(rate_bps, loss, delay, Some(self.queue), seed);
+                links.extend(self.loss.iter().map(link).map(Some));
             }
         }
         let with_each = |link: Option<LinkConfig>| {

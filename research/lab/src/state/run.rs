@@ -41,7 +41,7 @@ pub(crate) fn measure(plan: Plan, environment: Environment) -> anyhow::Result<Ru
     }
     Ok(Run {
         environment,
-        trust: if faults.is_empty() { Trust::kept() } else { Trust::lost(faults.join("; ")) },
+        trust: Trust::of(&faults),
         sender: says,
         arrivals: Arrivals::of(&notes.read),
         metrics: None,

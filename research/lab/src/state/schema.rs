@@ -230,7 +230,7 @@ pub(super) mod testing {
                 seed: 1,
             },
             environment: Environment::default(),
-            trust: Trust::kept(),
+            trust: Trust::of(&[]),
             sender: SenderSays::default(),
             arrivals: Arrivals::default(),
             metrics: None,

@@ -158,7 +158,7 @@ mod tests {
             run.sender.fates = Some(Fates { acked_after_us: Some(2000), lost: 3, ..Fates::default() });
             run.measure().unwrap();
         }
-        runs[2].trust = Trust::lost("busy");
+        runs[2].trust = Trust::of(&["busy".to_owned()]);
         let table = table(&runs);
         assert_eq!(table.rows.len(), 1);
         let row = &table.rows[0];

@@ -264,13 +264,8 @@ impl FramesArgs {
 impl LinkArgs {
     fn config(&self, rate_bps: Option<u64>, loss: f64, delay: Duration, seed: u64) -> LinkConfig {
         LinkConfig {
-            rate_bps,
-            loss,
             burst_packets: self.burst,
-            delay_ms: delay.as_secs_f64() * 1e3,
-            queue_bytes: Some(self.queue),
-            seed,
-            steps: Vec::new(),
+            ..LinkConfig::steady(rate_bps, loss, delay, Some(self.queue), seed)
         }
     }
 }

@@ -74,7 +74,7 @@ fn measure(stream: Stream, environment: Environment) -> anyhow::Result<Run> {
     }
     Ok(Run {
         environment,
-        trust: if faults.is_empty() { Trust::kept() } else { Trust::lost(faults.join("; ")) },
+        trust: Trust::of(&faults),
         totals: Totals {
             received_bytes: received.bytes,
             received_all_bytes: received.all_bytes,

@@ -95,13 +95,8 @@ impl ViewersArgs {
 
     fn links(&self, seed: u64) -> Vec<LinkConfig> {
         let config = |rate: Rate, loss, delay: Duration, steps| LinkConfig {
-            rate_bps: Some(rate.bits_per_sec()),
-            loss,
-            burst_packets: None,
-            delay_ms: delay.as_secs_f64() * 1e3,
-            queue_bytes: Some(self.queue),
-            seed,
             steps,
+            ..LinkConfig::steady(Some(rate.bits_per_sec()), loss, delay, Some(self.queue), seed)
         };
         if let Some(rate) = self.rate {
             return vec![config(rate, self.loss, self.delay, Vec::new())];

@@ -123,7 +123,7 @@ pub(super) fn run(
         end_ns: since_capture(end),
     };
     Ok(Run {
-        trust: if faults.is_empty() { Trust::kept() } else { Trust::lost(faults.join("; ")) },
+        trust: Trust::of(&faults),
         metrics: observed.metrics(),
         observed,
         damaged: sight.damaged,

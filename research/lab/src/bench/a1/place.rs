@@ -1,6 +1,7 @@
 //! Where the ends of a measurement stand.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use freshwire_netns::Namespaces;
 use freshwire_record::Rate;
@@ -22,15 +23,7 @@ pub(super) enum Place {
 impl Place {
     /// The emulated link. Call while the process has one thread.
     pub(super) fn link() -> anyhow::Result<Self> {
-        let config = LinkConfig {
-            rate_bps: Some(RATE),
-            loss: 0.0,
-            burst_packets: None,
-            delay_ms: 0.0,
-            queue_bytes: Some(QUEUE),
-            seed: 1,
-            steps: Vec::new(),
-        };
+        let config = LinkConfig::steady(Some(RATE), 0.0, Duration::ZERO, Some(QUEUE), 1);
         Ok(Self::Link(Box::new(TestLink::open(&config)?)))
     }
 

@@ -42,7 +42,7 @@ fn a_busy_machine_is_confessed() {
         layers_run_on("tcp", link(None, 0.0, 0.0), 1, 3),
         layers_run_on("tcp", link(None, 0.0, 0.0), 2, 3),
     ];
-    runs[0].trust = Trust::lost("the link ran <40 ms> behind");
+    runs[0].trust = Trust::of(&["the link ran <40 ms> behind".to_owned()]);
     let html = layers_html(&runs, "").unwrap();
     assert!(html.contains("too busy for 1 of 2 runs; 1 are not counted"), "no notice");
     assert!(html.contains("the link ran &lt;40 ms&gt; behind"));

@@ -1,79 +1,157 @@
-//! Runs that differ by their seed alone, gathered and measured.
+//! Runs that differ by their seed alone, gathered.
 
-use anyhow::Context as _;
-use freshwire_record::Rate;
+use freshwire_units::Rate;
 
-use super::metrics::{FramesMetrics, LayersMetrics, Metrics, Spread};
-use super::schema::{Experiment, LinkConfig, Plan, Run};
+use super::metrics::Spread;
+use super::results::{FramesMetrics, LayersMetrics, Metrics};
+use super::schema::{self, Environment, Experiment, LinkConfig, Run, Trust};
 use super::scheme;
+use super::store::Stored;
+
+/// Everything that was chosen before a run; runs with equal plans repeat each other.
+pub(crate) trait Plan: Clone + PartialEq {
+    /// The same plan with another seed: runs with equal cells differ by chance alone.
+    fn cell(&self) -> Self;
+}
+
+/// A run that an experiment has made: its plan, where it was made, and whether its timing can be believed.
+pub(crate) trait Measured: Stored {
+    /// The plan's type.
+    type Plan: Plan;
+
+    fn plan(&self) -> &Self::Plan;
+
+    fn environment(&self) -> &Environment;
+
+    fn trust(&self) -> &Trust;
+}
+
+/// Implements [`Measured`] for a run that has the fields `plan`, `environment` and `trust`.
+macro_rules! measured {
+    ($run:ty, $plan:ty) => {
+        impl $crate::cells::Measured for $run {
+            type Plan = $plan;
+
+            fn plan(&self) -> &Self::Plan {
+                &self.plan
+            }
+
+            fn environment(&self) -> &$crate::schema::Environment {
+                &self.environment
+            }
+
+            fn trust(&self) -> &$crate::schema::Trust {
+                &self.trust
+            }
+        }
+    };
+}
+pub(crate) use measured;
 
 /// The repetitions of one plan.
 ///
 /// Runs whose timing cannot be believed are set aside, unless there are no others.
 #[derive(Debug)]
-pub(crate) struct Cell<'a> {
+pub(crate) struct Cell<'a, R: Measured> {
     /// The plan that all runs share, with the seed taken out.
-    pub(crate) plan: Plan,
-    /// The runs that count, with what follows from each.
-    pub(crate) runs: Vec<(&'a Run, Metrics)>,
+    pub(crate) plan: R::Plan,
+    /// The runs that count.
+    pub(crate) runs: Vec<&'a R>,
     /// Runs that were set aside because the machine was too busy.
     pub(crate) set_aside: usize,
 }
 
-impl<'a> Cell<'a> {
+impl<'a, R: Measured> Cell<'a, R> {
+    fn of(repetitions: Vec<&'a R>) -> Self {
+        let (plan, all) = (repetitions[0].plan().cell(), repetitions.len());
+        let runs = counted(repetitions);
+        Self { plan, set_aside: all - runs.len(), runs }
+    }
+
+    /// The spread over repetitions of a number; none where no run has it.
+    pub(crate) fn spread(&self, pick: impl Fn(&R) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.runs.iter().filter_map(|run| pick(run)))
+    }
+}
+
+/// The runs whose timing can be believed, or all if there are none.
+pub(crate) fn counted<R: Measured>(mut runs: Vec<&R>) -> Vec<&R> {
+    if runs.iter().any(|run| run.trust().trustworthy) {
+        runs.retain(|run| run.trust().trustworthy);
+    }
+    runs
+}
+
+/// Runs with the same cell, in order of appearance.
+pub(crate) fn cells<'a, R: Measured>(runs: impl IntoIterator<Item = &'a R>) -> Vec<Cell<'a, R>> {
+    groups(runs, |a, b| a.cell() == b.cell()).into_iter().map(Cell::of).collect()
+}
+
+/// Runs with the same plan in the sense of `same`, in order of appearance.
+pub(crate) fn groups<'a, R: Measured>(
+    runs: impl IntoIterator<Item = &'a R>,
+    same: impl Fn(&R::Plan, &R::Plan) -> bool,
+) -> Vec<Vec<&'a R>> {
+    let mut groups: Vec<Vec<&R>> = Vec::new();
+    for run in runs {
+        match groups.iter_mut().find(|group| same(group[0].plan(), run.plan())) {
+            Some(group) => group.push(run),
+            None => groups.push(vec![run]),
+        }
+    }
+    groups
+}
+
+impl Plan for schema::Plan {
+    fn cell(&self) -> Self {
+        Self { link: self.link.without_seed(), ..self.clone() }
+    }
+}
+
+measured!(Run, schema::Plan);
+
+impl Stored for Run {
+    const KIND: &str = "run";
+
+    fn measure(&mut self) -> anyhow::Result<()> {
+        self.metrics = Some(Metrics::of(self)?);
+        Ok(())
+    }
+}
+
+impl Cell<'_, Run> {
     /// The spread over repetitions of a number that `pick` takes from a layered run; none where no run has it.
     pub(crate) fn layers(&self, pick: impl Fn(&LayersMetrics) -> Option<f64>) -> Option<Spread> {
-        Spread::of(self.runs.iter().filter_map(|(_, metrics)| match metrics {
-            Metrics::Layers(metrics) => pick(metrics),
-            Metrics::Frames(_) => None,
-        }))
+        self.spread(|run| match &run.metrics {
+            Some(Metrics::Layers(metrics)) => pick(metrics),
+            _ => None,
+        })
     }
 
     /// The spread over repetitions of a number that `pick` takes from a run of frames; none where no run has it.
     pub(crate) fn frames(&self, pick: impl Fn(&FramesMetrics) -> Option<f64>) -> Option<Spread> {
-        Spread::of(self.runs.iter().filter_map(|(_, metrics)| match metrics {
-            Metrics::Frames(metrics) => pick(metrics),
-            Metrics::Layers(_) => None,
-        }))
+        self.spread(|run| match &run.metrics {
+            Some(Metrics::Frames(metrics)) => pick(metrics),
+            _ => None,
+        })
     }
 
     /// The link and the congestion control, as a person reads them.
     pub(crate) fn path_label(&self) -> String {
         format!("{}, {}", link_label(&self.plan.link), self.plan.congestion)
     }
-
-    fn of(plan: Plan, repetitions: &[&'a Run]) -> anyhow::Result<Self> {
-        let any_trusted = repetitions.iter().any(|run| run.trust.trustworthy);
-        let counted = repetitions.iter().filter(|run| run.trust.trustworthy || !any_trusted);
-        let runs = counted
-            .map(|run| {
-                let metrics = run.metrics.clone().map_or_else(|| Metrics::of(run), Ok);
-                metrics
-                    .map(|metrics| (*run, metrics))
-                    .with_context(|| format!("run with seed {}", run.plan.link.seed))
-            })
-            .collect::<anyhow::Result<Vec<_>>>()?;
-        Ok(Self { plan, set_aside: repetitions.len() - runs.len(), runs })
-    }
 }
 
 /// Gathers the runs of one experiment into cells: from the fastest link to the slowest, then by loss, delay and
 /// congestion control, then in the order of the schemes.
-pub(crate) fn gather(runs: &[Run], experiment: Experiment) -> anyhow::Result<Vec<Cell<'_>>> {
-    let mut groups: Vec<(Plan, Vec<&Run>)> = Vec::new();
-    for run in runs.iter().filter(|run| run.plan.experiment == experiment) {
-        let plan = run.plan.cell();
-        match groups.iter_mut().find(|(known, _)| *known == plan) {
-            Some((_, repetitions)) => repetitions.push(run),
-            None => groups.push((plan, vec![run])),
-        }
-    }
-    groups.sort_by(|(a, _), (b, _)| order(a, b));
-    groups.into_iter().map(|(plan, repetitions)| Cell::of(plan, &repetitions)).collect()
+pub(crate) fn gather(runs: &[Run], experiment: Experiment) -> Vec<Cell<'_, Run>> {
+    let mut cells = cells(runs.iter().filter(|run| run.plan.experiment == experiment));
+    cells.sort_by(|a, b| order(&a.plan, &b.plan));
+    cells
 }
 
 /// Splits cells, which are in order, into stretches that share everything but the scheme and its framing.
-pub(crate) fn by_path<'c, 'r>(cells: &'c [Cell<'r>]) -> impl Iterator<Item = &'c [Cell<'r>]> {
+pub(crate) fn by_path<'c, 'r>(cells: &'c [Cell<'r, Run>]) -> impl Iterator<Item = &'c [Cell<'r, Run>]> {
     cells.chunk_by(|a, b| same_path(&a.plan, &b.plan))
 }
 
@@ -94,13 +172,14 @@ pub(crate) fn link_label(link: &LinkConfig) -> String {
     label + &format!(", {} ms", round(link.delay_ms))
 }
 
-fn same_path(a: &Plan, b: &Plan) -> bool {
-    let path = |plan: &Plan| Plan { scheme: String::new(), framing: String::new(), ..plan.clone() };
+fn same_path(a: &schema::Plan, b: &schema::Plan) -> bool {
+    let path =
+        |plan: &schema::Plan| schema::Plan { scheme: String::new(), framing: String::new(), ..plan.clone() };
     path(a) == path(b)
 }
 
-fn order(a: &Plan, b: &Plan) -> std::cmp::Ordering {
-    let rate = |plan: &Plan| plan.link.rate_bps.unwrap_or(u64::MAX);
+fn order(a: &schema::Plan, b: &schema::Plan) -> std::cmp::Ordering {
+    let rate = |plan: &schema::Plan| plan.link.rate_bps.unwrap_or(u64::MAX);
     rate(b)
         .cmp(&rate(a))
         .then(a.link.steps.len().cmp(&b.link.steps.len()))
@@ -133,7 +212,7 @@ mod tests {
             layers_run("freshwire", 2),
             testing::frames_run("tcp", 1),
         ];
-        let cells = gather(&runs, Experiment::Layers).unwrap();
+        let cells = gather(&runs, Experiment::Layers);
         let names: Vec<_> = cells.iter().map(|c| (c.plan.scheme.as_str(), c.runs.len())).collect();
         assert_eq!(names, [("tcp", 1), ("freshwire", 2), ("freshwire", 1)]);
         assert_eq!(by_path(&cells).map(<[_]>::len).collect::<Vec<_>>(), [2, 1]);
@@ -146,10 +225,10 @@ mod tests {
     fn runs_of_a_busy_machine_are_set_aside_while_there_are_others() {
         let mut runs = [layers_run("tcp", 1), layers_run("tcp", 2)];
         runs[0].trust = Trust::of(&["the link's clock ran 40 ms behind".to_owned()]);
-        let cells = gather(&runs, Experiment::Layers).unwrap();
+        let cells = gather(&runs, Experiment::Layers);
         assert_eq!((cells[0].runs.len(), cells[0].set_aside), (1, 1));
         runs[1].trust = Trust::of(&["likewise".to_owned()]);
-        let cells = gather(&runs, Experiment::Layers).unwrap();
+        let cells = gather(&runs, Experiment::Layers);
         assert_eq!((cells[0].runs.len(), cells[0].set_aside), (2, 0));
     }
 

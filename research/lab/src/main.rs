@@ -13,11 +13,13 @@ use freshwire_cli::{histogram, output};
 mod bench;
 mod cells;
 mod demo;
+mod experiment;
 mod ffmpeg;
 mod metrics;
 mod product;
 mod quic;
 mod report;
+mod results;
 mod scenario;
 mod schema;
 mod scheme;
@@ -82,6 +84,7 @@ enum Kind {
     Screen,
     Share,
     State,
+    Viewers,
 }
 
 fn main() -> ExitCode {
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
         Command::Worker { kind: Kind::Screen } => scenario::pool::work::<screen::Task>(),
         Command::Worker { kind: Kind::Share } => scenario::pool::work::<share::Plan>(),
         Command::Worker { kind: Kind::State } => scenario::pool::work::<state::Plan>(),
+        Command::Worker { kind: Kind::Viewers } => scenario::pool::work::<viewers::Task>(),
     };
     result.unwrap_or_else(|error| {
         output::say(&format!("freshwire-lab: {error:#}"));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::metrics::Metrics;
+use super::results::Metrics;
 
 /// The version of the result file that this program writes and reads.
 pub(crate) const SCHEMA: u32 = 1;
@@ -236,13 +236,6 @@ impl Environment {
 }
 
 impl Plan {
-    /// The same plan with another seed: runs with equal cells differ by chance alone.
-    pub(crate) fn cell(&self) -> Self {
-        let mut cell = self.clone();
-        cell.link.seed = 0;
-        cell
-    }
-
     /// The deadline in nanoseconds.
     pub(crate) fn deadline_ns(&self) -> u64 {
         (self.deadline_ms * 1e6).round() as u64
@@ -255,6 +248,11 @@ impl Plan {
 }
 
 impl LinkConfig {
+    /// The same link but for the losses that chance picks.
+    pub(crate) fn without_seed(&self) -> Self {
+        Self { seed: 0, ..self.clone() }
+    }
+
     /// A link whose rate does not change and whose losses are independent.
     pub(crate) fn steady(
         rate_bps: Option<u64>,
@@ -267,6 +265,15 @@ impl LinkConfig {
         Self { rate_bps, loss, burst_packets, delay_ms, queue_bytes, seed, steps }
     }
 
+    /// When the rate rises for the last time, in nanoseconds from the start of the run; none if it never does.
+    pub(crate) fn last_rise_ns(&self) -> Option<u64> {
+        let rate = |rate_bps: Option<u64>| rate_bps.unwrap_or(u64::MAX);
+        let before = std::iter::once(self.rate_bps).chain(self.steps.iter().map(|step| step.rate_bps));
+        let rises =
+            self.steps.iter().zip(before).filter(|(step, before)| rate(step.rate_bps) > rate(*before));
+        rises.last().map(|(step, _)| step.at_ns)
+    }
+
     /// The one-way delay in nanoseconds.
     pub(crate) fn delay_ns(&self) -> u64 {
         (self.delay_ms * 1e6).round() as u64
@@ -277,5 +284,21 @@ impl Trust {
     /// The run's timing can be believed if there were no faults.
     pub(crate) fn of(faults: &[String]) -> Self {
         Self { trustworthy: faults.is_empty(), reason: (!faults.is_empty()).then(|| faults.join("; ")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_back_when_its_rate_last_rises() {
+        let mut link = LinkConfig::steady(Some(1_000_000), 0.0, Duration::ZERO, None, 1);
+        assert_eq!(link.last_rise_ns(), None);
+        let step = |at_ns, rate| RateStep { at_ns, rate_bps: Some(rate) };
+        link.steps = vec![step(20, 0), step(25, 1_000_000)];
+        assert_eq!(link.last_rise_ns(), Some(25));
+        link.steps.push(step(30, 500_000));
+        assert_eq!(link.last_rise_ns(), Some(25));
     }
 }

@@ -9,8 +9,7 @@ use anyhow::{Context as _, bail};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::metrics::Metrics;
-use super::schema::{Run, SCHEMA};
+use super::schema::SCHEMA;
 
 /// What a result file holds, one to a line.
 pub(crate) trait Stored: Serialize + DeserializeOwned {
@@ -19,15 +18,6 @@ pub(crate) trait Stored: Serialize + DeserializeOwned {
 
     /// Stores in the run what follows from it. Fails when it contradicts itself.
     fn measure(&mut self) -> anyhow::Result<()>;
-}
-
-impl Stored for Run {
-    const KIND: &str = "run";
-
-    fn measure(&mut self) -> anyhow::Result<()> {
-        self.metrics = Some(Metrics::of(self)?);
-        Ok(())
-    }
 }
 
 /// Appends runs to a result file. A run is on its way to the disk before [`Writer::append`] returns.
@@ -162,6 +152,7 @@ struct Line<'a, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::Run;
     use crate::testing;
 
     #[test]
@@ -198,27 +189,19 @@ mod tests {
         assert_eq!(read::<Run>(&path).unwrap().len(), 2);
     }
 
-    /// The lab's own check reads the same file (`research/python/tests`), which holds both to one schema and one set of
-    /// definitions. `FRESHWIRE_BLESS=1` writes it anew.
     #[test]
     fn the_reference_file_is_what_this_program_writes() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/tests/data/runs.jsonl");
         let slow = || testing::link(Some(262_144), 0.05, 20.0);
-        let mut runs = [
-            testing::layers_run("tcp", 1),
-            testing::layers_run_on("tcp", slow(), 2, 5),
-            testing::layers_run_on("thesis-improper", slow(), 3, 5),
-            testing::frames_run("freshwire", 1),
-        ];
-        if std::env::var_os("FRESHWIRE_BLESS").is_some() {
-            std::fs::write(&path, "").unwrap();
-            let (mut writer, _) = Writer::resume(&path).unwrap();
-            runs.iter_mut().for_each(|run| writer.append(run).unwrap());
-        }
-        for run in &mut runs {
-            run.metrics = Some(Metrics::of(run).unwrap());
-        }
-        assert_eq!(read::<Run>(&path).unwrap(), runs);
+        testing::assert_reference(
+            "runs",
+            &mut [
+                testing::layers_run("tcp", 1),
+                testing::layers_run_on("tcp", slow(), 2, 5),
+                testing::layers_run_on("thesis-improper", slow(), 3, 5),
+                testing::frames_run("freshwire", 1),
+            ],
+            |_, _| (),
+        );
     }
 
     #[test]

@@ -5,8 +5,31 @@ use std::collections::BTreeMap;
 use super::schema::{
     Environment, Experiment, LinkConfig, Plan, RecordFate, Run, SenderStats, Source, Totals, Trust,
 };
+use super::store::{self, Stored};
 
 const MS: u64 = 1_000_000;
+
+/// The reference file `name` of the independent check (`lab/tests`), which holds both to one schema and one set of definitions, is what
+/// this program writes for `runs`, after `adjust`. `FRESHWIRE_BLESS=1` writes it anew.
+pub(crate) fn assert_reference<R: Stored + PartialEq + std::fmt::Debug>(
+    name: &str,
+    runs: &mut [R],
+    adjust: impl Fn(&R, &mut R),
+) {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/tests/data");
+    let path = folder.join(name).with_extension("jsonl");
+    if std::env::var_os("FRESHWIRE_BLESS").is_some() {
+        std::fs::write(&path, "").unwrap();
+        let (mut writer, _) = store::Writer::resume(&path).unwrap();
+        runs.iter_mut().for_each(|run| writer.append(run).unwrap());
+    }
+    let mut known: Vec<R> = store::read(&path).unwrap();
+    for (run, known) in runs.iter_mut().zip(&mut known) {
+        run.measure().unwrap();
+        adjust(run, known);
+    }
+    assert_eq!(known, runs);
+}
 
 /// A small generator of numbers for tests (SplitMix64).
 pub(crate) struct Random(u64);
@@ -46,7 +69,7 @@ pub(crate) fn run(plan: Plan, records: Vec<RecordFate>) -> Run {
         received_all_bytes: arrived(u64::MAX),
         sent_bytes: records.iter().filter(|r| r.committed_ns.is_some()).map(|r| u64::from(r.bytes)).sum(),
     };
-    Run {
+    let mut run = Run {
         plan,
         environment: Environment {
             commit: "0123456789ab".to_owned(),
@@ -66,7 +89,9 @@ pub(crate) fn run(plan: Plan, records: Vec<RecordFate>) -> Run {
         },
         records,
         metrics: None,
-    }
+    };
+    run.measure().unwrap();
+    run
 }
 
 pub(crate) fn layers_plan(scheme: &str, link: LinkConfig, windows: u32) -> Plan {

@@ -1,42 +1,4 @@
-use serde::{Deserialize, Serialize};
-
-/// Age of information over a run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Age {
-    /// Its mean over time, in nanoseconds.
-    pub(crate) mean_ns: f64,
-    /// Its greatest value, in nanoseconds.
-    pub(crate) peak_ns: u64,
-    /// The share of time during which it was above the deadline.
-    pub(crate) share_above_deadline: f64,
-}
-
-/// Gaps between shown frames that a viewer notices.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Freezes {
-    /// How many there were.
-    pub(crate) count: u64,
-    /// Their length together, in nanoseconds.
-    pub(crate) total_ns: u64,
-    /// The longest, in nanoseconds.
-    pub(crate) longest_ns: u64,
-}
-
-/// How a stream came back after the link's last dip.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
-pub(crate) enum Recovery {
-    /// The link's rate never rose.
-    NoDip,
-    /// The age of information was at most the deadline from this long after the link's return, for a second or to the
-    /// end of the run.
-    After {
-        /// Nanoseconds from the link's return.
-        after_ns: u64,
-    },
-    /// It never was.
-    Never,
-}
+use crate::results::{Age, Freezes, Recovery};
 
 /// The age of information over time: now minus the generation time of the newest unit that the receiver can decode.
 ///

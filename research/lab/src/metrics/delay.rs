@@ -1,19 +1,4 @@
-use serde::{Deserialize, Serialize};
-
-/// Delay percentiles in nanoseconds; none is "never", or that there was nothing to count.
-///
-/// A percentile is the smallest delay that at least that share of all counted records kept to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Delay {
-    /// Half of the records took at most this long.
-    pub(crate) p50_ns: Option<u64>,
-    /// 95 of 100.
-    pub(crate) p95_ns: Option<u64>,
-    /// 99 of 100.
-    pub(crate) p99_ns: Option<u64>,
-    /// All of them.
-    pub(crate) max_ns: Option<u64>,
-}
+use crate::results::Delay;
 
 impl Delay {
     /// Takes the percentiles of `delays_ns`, in which none is a record that never arrived.

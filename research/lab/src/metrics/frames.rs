@@ -1,11 +1,10 @@
 use std::collections::BTreeMap;
 
-use super::age::{AgeCurve, Recovery};
-use super::delay::Delay;
+use super::age::AgeCurve;
 use super::link::{commit_age, wasted_share};
 use super::oracle::{self, Frame};
-use super::results::FramesMetrics;
-use crate::schema::{LinkConfig, Run};
+use crate::results::{Delay, FramesMetrics, Recovery};
+use crate::schema::Run;
 
 impl FramesMetrics {
     pub(super) fn of(run: &Run, fps: f64) -> Self {
@@ -34,7 +33,10 @@ impl FramesMetrics {
             late_frames,
             age: curve.summary(deadline_ns),
             freezes: curve.freezes(1e9 / fps),
-            recovery: last_return_ns(&run.plan.link)
+            recovery: run
+                .plan
+                .link
+                .last_rise_ns()
                 .map_or(Recovery::NoDip, |return_ns| curve.recovery(return_ns, deadline_ns)),
             delay: Delay::of(
                 run.records.iter().map(|r| r.arrived_ns.map(|at| at.saturating_sub(r.generated_ns))),
@@ -73,14 +75,6 @@ fn oracle_input(run: &Run) -> Vec<Frame> {
             refs: record.refs.iter().map(|seq| position.get(seq).copied()).collect(),
         })
         .collect()
-}
-
-/// When the link's rate rose for the last time.
-fn last_return_ns(link: &LinkConfig) -> Option<u64> {
-    let rate = |rate_bps: Option<u64>| rate_bps.unwrap_or(u64::MAX);
-    let before = std::iter::once(link.rate_bps).chain(link.steps.iter().map(|step| step.rate_bps));
-    let rises = link.steps.iter().zip(before).filter(|(step, before)| rate(step.rate_bps) > rate(*before));
-    rises.last().map(|(step, _)| step.at_ns)
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 use std::collections::BTreeMap;
 
-use super::delay::Delay;
 use super::link::{capacity_bps, commit_age, transfer_ns, wasted_share};
-use super::results::LayersMetrics;
+use crate::results::{Delay, LayersMetrics};
 use crate::schema::{Plan, Run, Source};
 
 impl LayersMetrics {

@@ -1,6 +1,6 @@
 //! What a link carries, and what became of a run's bytes.
 
-use super::delay::Delay;
+use crate::results::Delay;
 use crate::schema::{LinkConfig, Run};
 
 /// Bits of stream payload per second that a link carries at `rate_bps`: what is left of full packets after headers
@@ -46,7 +46,7 @@ pub(super) fn wasted_share(run: &Run, useful_bytes: u64) -> f64 {
     run.totals.received_all_bytes.saturating_sub(useful_bytes) as f64 / run.totals.sent_bytes as f64
 }
 
-/// The age of records at their commit point, over those that were begun.
+/// The age of records at their commit point, over committed records.
 pub(super) fn commit_age(run: &Run) -> Delay {
     Delay::of(
         run.records

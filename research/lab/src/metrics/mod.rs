@@ -9,19 +9,18 @@ mod frames;
 mod layers;
 mod link;
 mod oracle;
-mod results;
 mod spread;
 
 use anyhow::bail;
 
-pub(crate) use age::{AgeCurve, Freezes, Recovery};
+pub(crate) use age::AgeCurve;
 pub(crate) use delay::ecdf;
 pub(crate) use frames::age_curve;
 pub(crate) use layers::goodput_curve;
 pub(crate) use link::{capacity_bps, transfer_end_ns};
-pub(crate) use results::{FramesMetrics, LayersMetrics, Metrics};
 pub(crate) use spread::Spread;
 
+use crate::results::{FramesMetrics, LayersMetrics, Metrics};
 use crate::schema::{Run, Source};
 
 impl Metrics {

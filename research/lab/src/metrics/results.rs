@@ -2,9 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::age::{Age, Freezes, Recovery};
-use super::delay::Delay;
-
 /// What follows from the records of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -46,7 +43,7 @@ pub(crate) struct LayersMetrics {
     pub(crate) receive_rate_kibit: f64,
     /// From a record's nominal submission to its arrival, over offered records.
     pub(crate) delay: Delay,
-    /// From a record's nominal submission to its commit point, over begun records.
+    /// From a record's nominal submission to its commit point, over committed records.
     pub(crate) commit_age: Delay,
     /// Records that arrived and were of no use.
     pub(crate) late_records: u64,
@@ -82,10 +79,74 @@ pub(crate) struct FramesMetrics {
     pub(crate) recovery: Recovery,
     /// From generation to arrival, over offered frames.
     pub(crate) delay: Delay,
-    /// From generation to the commit point, over begun frames.
+    /// From generation to the commit point, over committed frames.
     pub(crate) commit_age: Delay,
     /// Bytes received within the run's duration, per second, in Kibit/s (1 Kibit = 1024 bit).
     pub(crate) receive_rate_kibit: f64,
     /// Bytes that arrived late or useless, framing included, as a share of those sent.
     pub(crate) wasted_share: f64,
+}
+
+/// Age of information over a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Age {
+    /// Its mean over time, in nanoseconds.
+    pub(crate) mean_ns: f64,
+    /// Its greatest value, in nanoseconds.
+    pub(crate) peak_ns: u64,
+    /// The share of time during which it was above the deadline.
+    pub(crate) share_above_deadline: f64,
+}
+
+/// Gaps between shown frames that a viewer notices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Freezes {
+    /// How many there were.
+    pub(crate) count: u64,
+    /// Their length together, in nanoseconds.
+    pub(crate) total_ns: u64,
+    /// The longest, in nanoseconds.
+    pub(crate) longest_ns: u64,
+}
+
+/// How a stream came back after the link's last dip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub(crate) enum Recovery {
+    /// The link's rate never rose.
+    NoDip,
+    /// The age of information was at most the deadline from this long after the link's return, for a second or to the
+    /// end of the run.
+    After {
+        /// Nanoseconds from the link's return.
+        after_ns: u64,
+    },
+    /// It never was.
+    Never,
+}
+
+impl Recovery {
+    /// The time as a number; none where the link never dipped.
+    pub(crate) fn as_ns(self) -> Option<f64> {
+        match self {
+            Self::NoDip => None,
+            Self::After { after_ns } => Some(after_ns as f64),
+            Self::Never => Some(f64::INFINITY),
+        }
+    }
+}
+
+/// Delay percentiles in nanoseconds; none is "never", or that there was nothing to count.
+///
+/// A percentile is the smallest delay that at least that share of all counted records kept to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Delay {
+    /// Half of the records took at most this long.
+    pub(crate) p50_ns: Option<u64>,
+    /// 95 of 100.
+    pub(crate) p95_ns: Option<u64>,
+    /// 99 of 100.
+    pub(crate) p99_ns: Option<u64>,
+    /// All of them.
+    pub(crate) max_ns: Option<u64>,
 }

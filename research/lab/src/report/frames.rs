@@ -10,12 +10,13 @@ use crate::schema::{Experiment, Run, Source};
 use crate::scheme;
 use crate::table::{frames_summary, percent};
 
-/// The whole report of an experiment with frames as one HTML page; `command` is what made `runs`.
+/// The whole report of an experiment with frames as one HTML page.
 ///
 /// Fails when no run is of frames, or when one contradicts itself.
-pub(crate) fn frames_html(runs: &[Run], command: &str) -> anyhow::Result<String> {
-    let cells = gather(runs, Experiment::Frames)?;
+pub(crate) fn frames_html(runs: &[Run]) -> anyhow::Result<String> {
+    let cells = gather(runs, Experiment::Frames);
     anyhow::ensure!(!cells.is_empty(), "there is no run of frames to report on");
+    let command = &runs[0].environment.command;
     let (mut on_time, mut ages, mut frozen) = (Vec::new(), Vec::new(), Vec::new());
     for path in by_path(&cells) {
         on_time.push(frames_on_time(path, command)?);
@@ -47,7 +48,7 @@ pub(crate) fn frames_html(runs: &[Run], command: &str) -> anyhow::Result<String>
     Ok(page("Whole frames on time", &lead(runs, &cells), &sections, &made_with(runs)))
 }
 
-fn lead(runs: &[Run], cells: &[Cell<'_>]) -> String {
+fn lead(runs: &[Run], cells: &[Cell<'_, Run>]) -> String {
     let mut html = set_aside_notice(runs, cells);
     if let Source::Frames { fps, mean_rate_bps, gop } = cells[0].plan.source {
         html += &format!(
@@ -71,11 +72,11 @@ fn lead(runs: &[Run], cells: &[Cell<'_>]) -> String {
     html + &numbers(&shares.collect::<Vec<_>>())
 }
 
-fn title(path: &[Cell<'_>]) -> String {
+fn title(path: &[Cell<'_, Run>]) -> String {
     path[0].path_label()
 }
 
-fn frames_on_time(path: &[Cell<'_>], command: &str) -> anyhow::Result<Figure> {
+fn frames_on_time(path: &[Cell<'_, Run>], command: &str) -> anyhow::Result<Figure> {
     let oracle =
         Spread::of(path.iter().filter_map(|c| c.frames(|m| Some(m.oracle_frames as f64))).map(|s| s.median));
     let oracle = oracle.map_or(0.0, |spread| spread.median);
@@ -94,7 +95,7 @@ fn frames_on_time(path: &[Cell<'_>], command: &str) -> anyhow::Result<Figure> {
     Ok(figure(path, drawing, "Bars are medians, whiskers minimum to maximum", command))
 }
 
-fn freezes(path: &[Cell<'_>], command: &str) -> anyhow::Result<Figure> {
+fn freezes(path: &[Cell<'_, Run>], command: &str) -> anyhow::Result<Figure> {
     let mut highest = 0.0_f64;
     let bars = path.iter().map(|cell| {
         let spreads = [
@@ -120,10 +121,10 @@ fn freezes(path: &[Cell<'_>], command: &str) -> anyhow::Result<Figure> {
 }
 
 /// The age over time of one run of each scheme, the one with the lowest seed.
-fn age(path: &[Cell<'_>], command: &str) -> anyhow::Result<Figure> {
+fn age(path: &[Cell<'_, Run>], command: &str) -> anyhow::Result<Figure> {
     let plan = &path[0].plan;
     let series = path.iter().filter_map(|cell| {
-        let (run, _) = cell.runs.iter().min_by_key(|(run, _)| run.plan.link.seed)?;
+        let run = cell.runs.iter().min_by_key(|run| run.plan.link.seed)?;
         let corners = age_curve(run).corners_s();
         Some(Series {
             name: scheme::label(&cell.plan.scheme).to_owned(),
@@ -154,7 +155,7 @@ fn age(path: &[Cell<'_>], command: &str) -> anyhow::Result<Figure> {
     Ok(Figure { title: title(path), drawing, caption, command: command.to_owned() })
 }
 
-fn named(cell: &Cell<'_>) -> Bars {
+fn named(cell: &Cell<'_, Run>) -> Bars {
     Bars {
         name: scheme::label(&cell.plan.scheme).to_owned(),
         colour: scheme_colour(&cell.plan.scheme),
@@ -162,7 +163,7 @@ fn named(cell: &Cell<'_>) -> Bars {
     }
 }
 
-fn figure(path: &[Cell<'_>], drawing: String, caption: &str, command: &str) -> Figure {
+fn figure(path: &[Cell<'_, Run>], drawing: String, caption: &str, command: &str) -> Figure {
     Figure {
         title: title(path),
         drawing,
@@ -182,7 +183,7 @@ mod tests {
             .iter()
             .flat_map(|name| (1..=3).map(|seed| frames_run(name, seed)))
             .collect();
-        let html = frames_html(&runs, "freshwire-lab frames").unwrap();
+        let html = frames_html(&runs).unwrap();
         crate::report::layers::assert_self_contained(&html);
         assert!(html.contains("Age of information") && html.contains("N = 3"));
         if let Ok(directory) = std::env::var("FRESHWIRE_REPORT_DIR") {
@@ -192,8 +193,6 @@ mod tests {
 
     #[test]
     fn there_is_no_report_of_nothing() {
-        assert!(
-            frames_html(&[layers_run("tcp", 1)], "").unwrap_err().to_string().contains("no run of frames")
-        );
+        assert!(frames_html(&[layers_run("tcp", 1)]).unwrap_err().to_string().contains("no run of frames"));
     }
 }

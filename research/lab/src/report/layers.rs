@@ -11,12 +11,13 @@ use crate::schema::{Experiment, Run, Source};
 use crate::scheme;
 use crate::table::{layers_summary, matrix, percent, published_total_mib, receive_rates};
 
-/// The whole report of a layered experiment as one HTML page; `command` is what made `runs`.
+/// The whole report of a layered experiment as one HTML page.
 ///
 /// Fails when no run is of a layered source, or when one contradicts itself.
-pub(crate) fn layers_html(runs: &[Run], command: &str) -> anyhow::Result<String> {
-    let cells = gather(runs, Experiment::Layers)?;
+pub(crate) fn layers_html(runs: &[Run]) -> anyhow::Result<String> {
+    let cells = gather(runs, Experiment::Layers);
     anyhow::ensure!(!cells.is_empty(), "there is no run of a layered stream to report on");
+    let command = &runs[0].environment.command;
     let mut sections = Vec::new();
     let (matrix_table, shares) = matrix(&cells);
     let first = matrix_table.labels;
@@ -66,7 +67,7 @@ pub(super) fn made_with(runs: &[Run]) -> String {
 }
 
 /// Which runs were set aside, as HTML; empty when all could be believed.
-pub(super) fn set_aside_notice(runs: &[Run], cells: &[Cell<'_>]) -> String {
+pub(super) fn set_aside_notice(runs: &[Run], cells: &[Cell<'_, Run>]) -> String {
     let untrusted: Vec<&Run> = runs.iter().filter(|run| !run.trust.trustworthy).collect();
     let Some(reason) =
         untrusted.first().map(|run| run.trust.reason.as_deref().unwrap_or("no reason was noted"))
@@ -84,7 +85,7 @@ pub(super) fn set_aside_notice(runs: &[Run], cells: &[Cell<'_>]) -> String {
 }
 
 /// `N = 10` or `N = 8 to 10`, over all cells.
-pub(super) fn repetitions(cells: &[&Cell<'_>]) -> String {
+pub(super) fn repetitions(cells: &[&Cell<'_, Run>]) -> String {
     let counts = cells.iter().map(|cell| cell.runs.len());
     match (counts.clone().min(), counts.max()) {
         (Some(least), Some(most)) if least != most => format!("N = {least} to {most}"),
@@ -107,18 +108,18 @@ pub(crate) fn axis_end(value: f64) -> f64 {
     (value / step).ceil() * step
 }
 
-type Draw = fn(&[Cell<'_>], &str) -> anyhow::Result<Vec<Figure>>;
+type Draw = fn(&[Cell<'_, Run>], &str) -> anyhow::Result<Vec<Figure>>;
 
 /// A section with the figures of each path; without a body when there are none.
 fn figure_section(
     heading: &str,
-    cells: &[Cell<'_>],
+    cells: &[Cell<'_, Run>],
     command: &str,
     introduction: &str,
     draw: Draw,
 ) -> anyhow::Result<Section> {
     let mut drawn = Vec::new();
-    let paths: Vec<&[Cell<'_>]> = by_path(cells).collect();
+    let paths: Vec<&[Cell<'_, Run>]> = by_path(cells).collect();
     let shown = drawn_paths(&paths);
     for path in &shown {
         drawn.extend(draw(path, command)?);
@@ -134,11 +135,11 @@ fn figure_section(
 }
 
 /// The paths that are drawn: all of them, or of many only the one with the best congestion control on each link.
-fn drawn_paths<'c, 'r>(paths: &[&'c [Cell<'r>]]) -> Vec<&'c [Cell<'r>]> {
+fn drawn_paths<'c, 'r>(paths: &[&'c [Cell<'r, Run>]]) -> Vec<&'c [Cell<'r, Run>]> {
     if paths.len() <= MOST_PATHS {
         return paths.to_vec();
     }
-    let best = |path: &[Cell<'_>]| {
+    let best = |path: &[Cell<'_, Run>]| {
         let shares = path.iter().filter_map(|cell| cell.layers(|m| m.share_of_ideal));
         shares.map(|spread| spread.median).fold(0.0, f64::max)
     };
@@ -146,7 +147,7 @@ fn drawn_paths<'c, 'r>(paths: &[&'c [Cell<'r>]]) -> Vec<&'c [Cell<'r>]> {
     links.filter_map(|link| link.iter().max_by(|a, b| best(a).total_cmp(&best(b)))).copied().collect()
 }
 
-fn lead(runs: &[Run], cells: &[Cell<'_>]) -> String {
+fn lead(runs: &[Run], cells: &[Cell<'_, Run>]) -> String {
     let mut html = set_aside_notice(runs, cells);
     if let Source::Layers { layers, record_bytes, window_ms } = cells[0].plan.source {
         html += &format!(
@@ -173,20 +174,20 @@ fn lead(runs: &[Run], cells: &[Cell<'_>]) -> String {
 }
 
 /// Thesis figures 5.3 and 5.4.
-fn layer_bytes(path: &[Cell<'_>], command: &str) -> anyhow::Result<Vec<Figure>> {
+fn layer_bytes(path: &[Cell<'_, Run>], command: &str) -> anyhow::Result<Vec<Figure>> {
     layer_bars(path, command, &[scheme::TCP, scheme::THESIS, scheme::FRESHWIRE, scheme::FRESHWIRE_CHUNKED])
 }
 
 /// Figure 5.5.
-fn improper_use(path: &[Cell<'_>], command: &str) -> anyhow::Result<Vec<Figure>> {
+fn improper_use(path: &[Cell<'_, Run>], command: &str) -> anyhow::Result<Vec<Figure>> {
     if path.iter().all(|cell| cell.plan.scheme != scheme::THESIS_IMPROPER) {
         return Ok(Vec::new());
     }
     layer_bars(path, command, &[scheme::THESIS, scheme::THESIS_IMPROPER])
 }
 
-fn layer_bars(path: &[Cell<'_>], command: &str, schemes: &[&str]) -> anyhow::Result<Vec<Figure>> {
-    let shown: Vec<&Cell<'_>> =
+fn layer_bars(path: &[Cell<'_, Run>], command: &str, schemes: &[&str]) -> anyhow::Result<Vec<Figure>> {
+    let shown: Vec<&Cell<'_, Run>> =
         path.iter().filter(|cell| schemes.contains(&cell.plan.scheme.as_str())).collect();
     let Some(Source::Layers { layers, record_bytes, window_ms }) =
         shown.first().map(|cell| &cell.plan.source)
@@ -225,7 +226,7 @@ fn layer_bars(path: &[Cell<'_>], command: &str, schemes: &[&str]) -> anyhow::Res
     Ok(vec![Figure { title, drawing, caption, command: command.to_owned() }])
 }
 
-fn total_text(cell: &Cell<'_>) -> String {
+fn total_text(cell: &Cell<'_, Run>) -> String {
     let mib = |rate_kibit: f64| rate_kibit * cell.plan.duration_s / 8.0 / 1024.0;
     let ours = cell.layers(|m| Some(mib(m.receive_rate_kibit))).map_or(0.0, |spread| spread.median);
     let published =
@@ -234,14 +235,13 @@ fn total_text(cell: &Cell<'_>) -> String {
 }
 
 /// Paper figure 7.
-fn goodput(path: &[Cell<'_>], command: &str) -> anyhow::Result<Vec<Figure>> {
+fn goodput(path: &[Cell<'_, Run>], command: &str) -> anyhow::Result<Vec<Figure>> {
     let plan = &path[0].plan;
     let longest_s = (plan.duration_s / 3.0).clamp(plan.deadline_ms / 500.0, 20.0);
     let deadlines_s: Vec<f64> = (0..=200).map(|step| longest_s * f64::from(step) / 200.0).collect();
     let mut highest = 0.0_f64;
     let series = path.iter().map(|cell| {
-        let curves: Vec<Vec<f64>> =
-            cell.runs.iter().map(|(run, _)| goodput_curve(run, &deadlines_s)).collect();
+        let curves: Vec<Vec<f64>> = cell.runs.iter().map(|run| goodput_curve(run, &deadlines_s)).collect();
         let spreads = deadlines_s.iter().enumerate().filter_map(|(place, deadline_s)| {
             Some((*deadline_s, Spread::of(curves.iter().map(|curve| curve[place] / 1024.0))?))
         });
@@ -276,21 +276,19 @@ fn goodput(path: &[Cell<'_>], command: &str) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// Paper figure 8: one run of each scheme, the one with the lowest seed.
-fn arrival(path: &[Cell<'_>], command: &str) -> anyhow::Result<Vec<Figure>> {
+fn arrival(path: &[Cell<'_, Run>], command: &str) -> anyhow::Result<Vec<Figure>> {
     let schemes = [scheme::TCP, scheme::FRESHWIRE_CHUNKED, scheme::FRESHWIRE];
-    let mut shown: Vec<&Cell<'_>> =
+    let mut shown: Vec<&Cell<'_, Run>> =
         path.iter().filter(|cell| schemes.contains(&cell.plan.scheme.as_str())).collect();
     // One Freshwire is enough: two would hide each other.
     shown.truncate(2);
     let Some(plan) = shown.first().map(|cell| &cell.plan) else { return Ok(Vec::new()) };
-    let first_run =
-        |cell: &Cell<'_>| cell.runs.iter().map(|(run, _)| *run).min_by_key(|run| run.plan.link.seed).cloned();
     let marks = shown.iter().filter_map(|cell| {
         let run = first_run(cell)?;
         Some(Mark {
             name: scheme::label(&cell.plan.scheme).to_owned(),
             colour: scheme_colour(&cell.plan.scheme),
-            points: playout_and_arrival(&run),
+            points: playout_and_arrival(run),
         })
     });
     let marks: Vec<Mark> = marks.collect();
@@ -318,6 +316,10 @@ fn arrival(path: &[Cell<'_>], command: &str) -> anyhow::Result<Vec<Figure>> {
     Ok(vec![Figure { title, drawing, caption, command: command.to_owned() }])
 }
 
+fn first_run<'a>(cell: &Cell<'a, Run>) -> Option<&'a Run> {
+    cell.runs.iter().copied().min_by_key(|run| run.plan.link.seed)
+}
+
 /// Playout is at the window's end, when all of its layers have been submitted.
 fn playout_and_arrival(run: &Run) -> Vec<(f64, f64)> {
     let Source::Layers { window_ms, .. } = run.plan.source else { return Vec::new() };
@@ -334,11 +336,11 @@ fn buffer_line(buffer_s: f64, duration_s: f64) -> Reference {
     Reference { name, ends: [(0.0, buffer_s), (duration_s, duration_s + buffer_s)] }
 }
 
-fn delay(path: &[Cell<'_>], command: &str) -> anyhow::Result<Vec<Figure>> {
+fn delay(path: &[Cell<'_, Run>], command: &str) -> anyhow::Result<Vec<Figure>> {
     let plan = &path[0].plan;
     let longest_s = plan.deadline_ms / 1000.0 * 2.0;
     let series = path.iter().map(|cell| {
-        let delays = cell.runs.iter().flat_map(|(run, _)| run.records.iter());
+        let delays = cell.runs.iter().flat_map(|run| run.records.iter());
         let curve = ecdf(delays.map(|r| r.arrived_ns.map(|at| at.saturating_sub(r.generated_ns))));
         Series {
             name: scheme::label(&cell.plan.scheme).to_owned(),

@@ -12,16 +12,20 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::cells::Measured;
 use crate::output::say;
-use crate::schema::{Environment, Trust};
+use crate::schema::Environment;
 
 /// A run in a process of its own: it needs its own namespaces, and its timing must not depend on other runs.
 pub(crate) trait Task: Clone + Send + Sync + Serialize + DeserializeOwned {
     /// The result.
-    type Run: Serialize + DeserializeOwned + Send;
+    type Run: Measured + Send;
 
     /// Its name on the worker's command line.
     const KIND: &str;
+
+    /// The file of all results.
+    const RESULTS: &str;
 
     /// How many of them a processor carries without spoiling the emulator's timing.
     const PER_CORE: usize;
@@ -35,8 +39,10 @@ pub(crate) trait Task: Clone + Send + Sync + Serialize + DeserializeOwned {
     /// How long it takes.
     fn seconds(&self) -> f64;
 
-    /// Whether the machine kept up.
-    fn trust(run: &Self::Run) -> &Trust;
+    /// A run in a line, where a person is to read each.
+    fn in_short(_run: &Self::Run) -> Option<String> {
+        None
+    }
 }
 
 /// A run whose timing the machine spoiled is repeated this often before it is kept as it is, and marked.
@@ -74,7 +80,7 @@ pub(crate) fn run<T: Task>(
         for (name, result) in results {
             match result {
                 Ok(run) => {
-                    if let Some(reason) = &T::trust(&run).reason {
+                    if let Some(reason) = &run.trust().reason {
                         progress.println(format!("{name}: {reason}"));
                     }
                     if let Err(error) = each(run) {
@@ -121,7 +127,7 @@ pub(crate) fn work<T: Task>() -> anyhow::Result<ExitCode> {
 fn attempt<T: Task>(task: &T, environment: &Environment) -> anyhow::Result<T::Run> {
     let mut last = once(task, environment)?;
     for _ in 1..ATTEMPTS {
-        if T::trust(&last).trustworthy {
+        if last.trust().trustworthy {
             break;
         }
         last = once(task, environment)?;

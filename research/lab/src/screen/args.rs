@@ -124,23 +124,20 @@ impl ScreenArgs {
         &self,
         streams: &[(StreamId, PathBuf)],
         can: impl Fn(&StreamId, Scheme) -> bool,
-    ) -> anyhow::Result<Vec<(Plan, PathBuf)>> {
+    ) -> anyhow::Result<Vec<Plan>> {
         ensure!(self.duration >= Duration::from_secs(1), "--duration is at least 1 s");
         let schemes = self.schemes()?;
         let mut plans = Vec::new();
         for seed in self.seed..self.seed + self.repeat {
-            for (stream, file) in streams {
+            for (stream, _) in streams {
                 for link in self.links(stream.rate_bps, seed) {
                     let schemes = schemes.iter().filter(|scheme| can(stream, **scheme));
-                    plans.extend(schemes.map(|&scheme| {
-                        let plan = Plan {
-                            stream: stream.clone(),
-                            scheme,
-                            link: link.clone(),
-                            duration_s: self.duration.as_secs_f64(),
-                            skip_s: self.skip.as_secs_f64(),
-                        };
-                        (plan, file.clone())
+                    plans.extend(schemes.map(|&scheme| Plan {
+                        stream: stream.clone(),
+                        scheme,
+                        link: link.clone(),
+                        duration_s: self.duration.as_secs_f64(),
+                        skip_s: self.skip.as_secs_f64(),
                     }));
                 }
             }
@@ -180,10 +177,10 @@ mod tests {
         let plans = args.plans(&[stream], |_, scheme| scheme != Scheme::Gstreamer).unwrap();
         assert_eq!(plans.len(), 2 * 2 * 2 * 7);
         for turn in plans.chunks(7) {
-            assert!(turn.iter().all(|(plan, _)| plan.link == turn[0].0.link));
-            assert_eq!(turn[6].0.scheme, Scheme::Tcp);
+            assert!(turn.iter().all(|plan| plan.link == turn[0].link));
+            assert_eq!(turn[6].scheme, Scheme::Tcp);
         }
-        let rates = [0, 7, 14].map(|at| (plans[at].0.link.rate_bps, plans[at].0.link.delay_ms));
+        let rates = [0, 7, 14].map(|at| (plans[at].link.rate_bps, plans[at].link.delay_ms));
         assert_eq!(rates, [(Some(600_000), 0.0), (Some(800_000), 0.0), (Some(600_000), 50.0)]);
     }
 

@@ -30,10 +30,10 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use crate::experiment::{self, Report};
 use crate::output;
 use crate::scenario::pool;
-use crate::schema::{Environment, Trust};
-use crate::store::Writer;
+use crate::schema::Environment;
 
 pub(crate) use args::ScreenArgs;
 pub(crate) use run::Task;
@@ -41,50 +41,32 @@ use schema::{Plan, Run, StreamId};
 use scheme::Scheme;
 use source::{Codec, Source};
 
-/// A run has a server, a link and a viewer; what it received is judged at the lowest priority afterwards.
-const RUNS_PER_CORE: usize = 1;
-
-/// Runs `freshwire-lab screen`: what is missing of its plans, then shows all of them.
+/// Runs `freshwire-lab screen`. Exit code 1: a run failed, or a picture was torn.
 pub(crate) fn run(args: &ScreenArgs) -> anyhow::Result<ExitCode> {
     let out = &args.output.out;
     let folder = out.join("streams");
-    std::fs::create_dir_all(&folder)
-        .with_context(|| format!("cannot make the output folder {}", folder.display()))?;
+    experiment::make_folder(&folder)?;
     args.schemes()?;
     let streams = prepare(args, &folder)?;
     let plans = args.plans(&streams.ids, |stream, scheme| streams.can(stream, scheme))?;
-    let results = out.join("screen.jsonl");
-    let (mut writer, mut runs) = Writer::<Run>::resume(&results)?;
-    let is_there = |plan: &Plan| runs.iter().any(|run| run.plan == *plan);
-    let missing = plans.iter().filter(|(plan, _)| !is_there(plan));
-    let tasks: Vec<Task> = missing
-        .map(|(plan, file)| Task { plan: plan.clone(), file: file.clone(), folder: out.clone() })
-        .collect();
-    if tasks.len() < plans.len() {
-        let known = plans.len() - tasks.len();
-        output::say(&format!("{known} of {} runs are in {} already", plans.len(), results.display()));
-    }
-    let failures = pool::run(tasks, args.output.jobs, |mut run| {
-        writer.append(&mut run)?;
-        output::say(&show::in_short(&run));
-        runs.push(run);
-        Ok(())
-    })?;
-    let place = |run: &Run| plans.iter().position(|(plan, _)| run.plan == *plan);
-    runs.retain(|run| place(run).is_some());
-    // They end in another order than they were planned in.
-    runs.sort_by_key(place);
-    anyhow::ensure!(!runs.is_empty(), "no run succeeded: {}", failures.join("; "));
-    output::print(&show::table(&runs).to_terminal())?;
-    let report = out.join("screen.html");
-    std::fs::write(&report, show::html(&runs, out)?)
-        .with_context(|| format!("cannot write {}", report.display()))?;
-    output::say(&format!("results: {}, report: {}", results.display(), report.display()));
-    for failure in &failures {
-        output::say(&format!("a run failed: {failure}"));
-    }
-    let is_torn = runs.iter().any(|run| run.decoded.torn > 0);
-    Ok(if failures.is_empty() && !is_torn { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    let task = |plan: Plan| {
+        let (_, file) = streams.ids.iter().find(|(id, _)| *id == plan.stream).context("an unknown stream")?;
+        Ok(Task { plan, file: file.clone(), folder: out.clone() })
+    };
+    let mut is_torn = false;
+    let code = experiment::run(
+        &args.output,
+        &plans,
+        |missing| missing.into_iter().map(task).collect(),
+        |runs| {
+            is_torn = runs.iter().any(|run| run.decoded.torn > 0);
+            Ok(Report {
+                tables: vec![show::table(runs)],
+                page: Some(("screen.html", show::html(runs, out)?)),
+            })
+        },
+    )?;
+    Ok(if is_torn { ExitCode::from(1) } else { code })
 }
 
 /// The streams of a command line.
@@ -126,9 +108,12 @@ fn prepare(args: &ScreenArgs, folder: &Path) -> anyhow::Result<Streams> {
 impl pool::Task for Task {
     type Run = Run;
 
-    const PER_CORE: usize = RUNS_PER_CORE;
+    // A run has a server, a link and a viewer; what it received is judged at the lowest priority afterwards.
+    const PER_CORE: usize = 1;
 
     const KIND: &str = "screen";
+
+    const RESULTS: &str = "screen.jsonl";
 
     fn measure(self, environment: Environment) -> anyhow::Result<Run> {
         run::measure(self, environment)
@@ -142,7 +127,7 @@ impl pool::Task for Task {
         self.plan.skip_s + self.plan.duration_s + (source::EXTRA / 2).as_secs_f64()
     }
 
-    fn trust(run: &Run) -> &Trust {
-        &run.trust
+    fn in_short(run: &Run) -> Option<String> {
+        Some(show::in_short(run))
     }
 }

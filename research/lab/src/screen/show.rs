@@ -12,7 +12,7 @@ use super::run::{STILLS_FOLDER, camera_name, picture_name};
 use super::schema::{Metrics, Plan, Run, Screen, StreamId};
 use super::scheme::Scheme;
 use super::source::Source;
-use crate::cells::link_label;
+use crate::cells::{Plan as _, counted, groups, link_label};
 use crate::metrics::Spread;
 use crate::report::chart::{Axis, LineChart, Series, line_chart};
 use crate::report::html::{self, Figure, Image, Section};
@@ -81,7 +81,7 @@ const HEAD: [&str; 16] = [
 /// One row for all repetitions of a stream, link and scheme, and one for the oracle.
 pub(super) fn table(runs: &[Run]) -> Table {
     let mut rows = Vec::new();
-    for same_link in groups(runs.iter(), |a, b| cell(a) == cell(b)) {
+    for same_link in groups(runs, |a, b| cell(a) == cell(b)) {
         for group in groups(same_link.iter().copied(), |a, b| a.scheme == b.scheme) {
             rows.push(row(&group));
         }
@@ -100,7 +100,7 @@ pub(super) fn table(runs: &[Run]) -> Table {
 
 fn row(group: &[&Run]) -> Vec<String> {
     let plan = &group[0].plan;
-    let counted = counted(group);
+    let counted = counted(group.to_vec());
     let spread = |pick: &dyn Fn(&Run) -> Option<f64>, show: fn(f64) -> String| {
         with_range(Spread::of(counted.iter().filter_map(|run| pick(run))), show)
     };
@@ -147,17 +147,11 @@ fn whole(count: f64) -> String {
     format!("{count:.0}")
 }
 
-/// Runs of a busy machine are set aside while there are others.
-fn counted<'a>(group: &[&'a Run]) -> Vec<&'a Run> {
-    let any = group.iter().any(|run| run.trust.trustworthy);
-    group.iter().copied().filter(|run| run.trust.trustworthy || !any).collect()
-}
-
 /// The pictures, the age over time, and all numbers, as one page.
 pub(super) fn html(runs: &[Run], folder: &Path) -> anyhow::Result<String> {
     let command = runs.first().map(|run| run.environment.command.clone()).unwrap_or_default();
     let (mut figures, mut grids) = (Vec::new(), String::new());
-    for of_stream in groups(runs.iter(), |a, b| a.stream == b.stream) {
+    for of_stream in groups(runs, |a, b| a.stream == b.stream) {
         let links = groups(of_stream.iter().copied(), |a, b| cell(a) == cell(b));
         for same in &links {
             figures.push(age(same, &command)?);
@@ -270,21 +264,7 @@ fn series(run: &Run) -> Series {
     }
 }
 
-fn groups<'a>(runs: impl Iterator<Item = &'a Run>, same: impl Fn(&Plan, &Plan) -> bool) -> Vec<Vec<&'a Run>> {
-    let mut groups: Vec<Vec<&Run>> = Vec::new();
-    for run in runs {
-        match groups.iter_mut().find(|group| same(&group[0].plan, &run.plan)) {
-            Some(group) => group.push(run),
-            None => groups.push(vec![run]),
-        }
-    }
-    groups
-}
-
 /// What runs over the same link share.
 fn cell(plan: &Plan) -> Plan {
-    let mut cell = plan.clone();
-    cell.link.seed = 0;
-    cell.scheme = Scheme::Freshwire;
-    cell
+    Plan { scheme: Scheme::Freshwire, ..plan.cell() }
 }

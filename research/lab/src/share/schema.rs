@@ -3,6 +3,7 @@
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 
+use crate::cells::{self, measured};
 use crate::metrics::capacity_bps;
 use crate::schema::{Environment, LinkConfig, Trust};
 use crate::store::Stored;
@@ -54,6 +55,14 @@ pub(super) struct Metrics {
     /// Median and 95th percentile of the wait in the queue after the warm-up, in nanoseconds; none where no probe came.
     pub(super) wait_ns: Option<[u64; 2]>,
 }
+
+impl cells::Plan for Plan {
+    fn cell(&self) -> Self {
+        Self { link: self.link.without_seed(), ..self.clone() }
+    }
+}
+
+measured!(Run, Plan);
 
 impl Stored for Run {
     const KIND: &str = "share";

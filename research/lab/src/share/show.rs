@@ -2,7 +2,7 @@
 
 use freshwire_record::Rate;
 
-use super::schema::{Metrics, Plan, Run};
+use super::schema::{Metrics, Run};
 use crate::cells;
 use crate::metrics::Spread;
 use crate::schema::LinkConfig;
@@ -31,13 +31,13 @@ pub(super) fn table(runs: &[Run]) -> Table {
                   what each lost, Jain's index, and the wait in the bottleneck's queue"
             .to_owned(),
         head: head.map(str::to_owned).to_vec(),
-        rows: groups(runs).into_iter().map(|group| row(&group)).collect(),
+        rows: cells::cells(runs).iter().map(row).collect(),
         labels: 3,
     }
 }
 
-fn row(group: &[&Run]) -> Vec<String> {
-    let plan = &group[0].plan;
+fn row(cell: &cells::Cell<'_, Run>) -> Vec<String> {
+    let cells::Cell { plan, runs: group, .. } = cell;
     let measured: Vec<&Metrics> = group.iter().filter_map(|run| run.metrics.as_ref()).collect();
     let each = |pick: fn(&Metrics) -> &[f64], of: &dyn Fn(&str) -> bool| {
         let shares = measured.iter().flat_map(|metrics| {
@@ -91,31 +91,6 @@ fn queue_label(link: &LinkConfig) -> String {
 
 fn multiple(share: f64) -> String {
     format!("{share:.2}")
-}
-
-/// Runs that differ by their seed alone, in order of appearance. Those that cannot be believed are set aside unless there
-/// are no others.
-fn groups(runs: &[Run]) -> Vec<Vec<&Run>> {
-    let mut groups: Vec<Vec<&Run>> = Vec::new();
-    for run in runs {
-        match groups.iter_mut().find(|group| cell(&group[0].plan) == cell(&run.plan)) {
-            Some(group) => group.push(run),
-            None => groups.push(vec![run]),
-        }
-    }
-    for group in &mut groups {
-        if group.iter().any(|run| run.trust.trustworthy) {
-            group.retain(|run| run.trust.trustworthy);
-        }
-    }
-    groups
-}
-
-/// What repetitions share.
-fn cell(plan: &Plan) -> Plan {
-    let mut cell = plan.clone();
-    cell.link.seed = 0;
-    cell
 }
 
 #[cfg(test)]

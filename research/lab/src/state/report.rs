@@ -3,7 +3,8 @@
 use super::metrics::age_curve;
 use super::schema::{Metrics, Run};
 use super::scheme;
-use super::show::{Cell, cells, path_label, silence_rounds, source_label, table};
+use super::show::{Cell, metric, path_label, silence_rounds, source_label, table};
+use crate::cells::cells;
 use crate::report::axis_end;
 use crate::report::chart::{Axis, BarChart, Bars, LineChart, Series, bar_chart, line_chart};
 use crate::report::html::{self, Figure, Section, figures, page, paragraph};
@@ -66,7 +67,7 @@ fn lead(runs: &[Run]) -> String {
 }
 
 fn title(cell: &Cell<'_>) -> String {
-    format!("{}; {}", path_label(cell.plan), source_label(cell.plan))
+    format!("{}; {}", path_label(&cell.plan), source_label(&cell.plan))
 }
 
 fn age_bars(path: &[Cell<'_>], command: &str) -> anyhow::Result<Figure> {
@@ -93,7 +94,7 @@ fn bars(
     let bars: Vec<Bars> = path
         .iter()
         .map(|cell| {
-            let spreads: Vec<_> = picks.iter().map(|pick| cell.spread(pick)).collect();
+            let spreads: Vec<_> = picks.iter().map(|pick| metric(cell, pick)).collect();
             highest = spreads.iter().flatten().map(|spread| spread.max).fold(highest, f64::max);
             Bars {
                 name: scheme::label(&cell.plan.scheme).to_owned(),

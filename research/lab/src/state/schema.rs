@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cells::{self, measured};
 use crate::schema::{Environment, LinkConfig, Trust};
 
 /// Everything that was chosen before a run; runs with equal plans repeat each other.
@@ -174,13 +175,15 @@ impl Plan {
     pub(super) fn bytes_per_s(&self) -> f64 {
         f64::from(self.objects) * self.updates_per_s * f64::from(self.value_bytes)
     }
+}
 
-    /// The same with another seed: runs with equal cells differ by chance alone.
-    pub(super) fn cell(&self) -> Self {
-        let link = self.link.clone().map(|link| LinkConfig { seed: 0, ..link });
-        Self { seed: 0, link, ..self.clone() }
+impl cells::Plan for Plan {
+    fn cell(&self) -> Self {
+        Self { seed: 0, link: self.link.as_ref().map(LinkConfig::without_seed), ..self.clone() }
     }
 }
+
+measured!(Run, Plan);
 
 /// What follows from a run, all of it from the end of the warm-up to the end of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -210,7 +213,6 @@ pub(super) struct Metrics {
 #[cfg(test)]
 pub(super) mod testing {
     use super::*;
-    use crate::store::Stored as _;
 
     /// Two objects, ten ticks a second, two seconds of which the first does not count; nothing has come.
     pub(in crate::state) fn run(scheme: &str, reader: Reader) -> Run {
@@ -237,11 +239,8 @@ pub(super) mod testing {
         }
     }
 
-    /// The lab's own check reads the same file (`research/python/tests`), which holds both to one schema and one set of definitions.
-    /// `FRESHWIRE_BLESS=1` writes it anew.
     #[test]
     fn the_reference_file_is_what_this_program_writes() {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/tests/data/state.jsonl");
         let mut runs = [
             run("freshwire", Reader::Fast),
             run("mailbox", Reader::Stalled { from_s: 1.2, for_s: 0.3 }),
@@ -253,15 +252,7 @@ pub(super) mod testing {
             run.arrivals = Arrivals::of(&(0..24).filter(|n| n % 7 != 4).map(value).collect::<Vec<_>>());
             run.sender.offered = 40;
         }
-        if std::env::var_os("FRESHWIRE_BLESS").is_some() {
-            std::fs::write(&path, "").unwrap();
-            let (mut writer, _) = crate::store::Writer::resume(&path).unwrap();
-            runs.iter_mut().for_each(|run| writer.append(run).unwrap());
-        }
-        for run in &mut runs {
-            run.measure().unwrap();
-        }
-        assert_eq!(crate::store::read::<Run>(&path).unwrap(), runs);
+        crate::testing::assert_reference("state", &mut runs, |_, _| ());
     }
 
     #[test]

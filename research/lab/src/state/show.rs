@@ -7,38 +7,12 @@ use crate::metrics::Spread;
 use crate::output;
 use crate::table::{Table, median, percent, time, with_range};
 
-/// The repetitions of one plan, without those that the machine spoiled unless there are no others.
-pub(super) struct Cell<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) runs: Vec<&'a Run>,
-}
+/// The repetitions of one plan.
+pub(super) type Cell<'a> = cells::Cell<'a, Run>;
 
-impl Cell<'_> {
-    /// The spread over repetitions of a number; none where no run has it.
-    pub(super) fn spread(&self, pick: impl Fn(&Metrics) -> Option<f64>) -> Option<Spread> {
-        Spread::of(self.runs.iter().filter_map(|run| pick(run.metrics.as_ref()?)))
-    }
-
-    fn of_sender(&self, pick: impl Fn(&Run) -> Option<f64>) -> Option<Spread> {
-        Spread::of(self.runs.iter().filter_map(|run| pick(run)))
-    }
-}
-
-/// Runs that differ by their seed alone, in order of appearance.
-pub(super) fn cells(runs: &[Run]) -> Vec<Cell<'_>> {
-    let mut cells: Vec<Cell<'_>> = Vec::new();
-    for run in runs {
-        match cells.iter_mut().find(|cell| cell.plan.cell() == run.plan.cell()) {
-            Some(cell) => cell.runs.push(run),
-            None => cells.push(Cell { plan: &run.plan, runs: vec![run] }),
-        }
-    }
-    for cell in &mut cells {
-        if cell.runs.iter().any(|run| run.trust.trustworthy) {
-            cell.runs.retain(|run| run.trust.trustworthy);
-        }
-    }
-    cells
+/// Picks a number of a run.
+pub(super) fn metric(cell: &Cell<'_>, pick: impl Fn(&Metrics) -> Option<f64>) -> Option<Spread> {
+    cell.spread(|run| pick(run.metrics.as_ref()?))
 }
 
 /// What schemes that are compared have in common, as a person reads it.
@@ -87,42 +61,42 @@ pub(super) fn table(runs: &[Run]) -> Table {
                   the application. Median time from tick to reading, and to the acknowledgement by the fates."
             .to_owned(),
         head: HEAD.map(str::to_owned).to_vec(),
-        rows: cells(runs).iter().map(row).collect(),
+        rows: cells::cells(runs).iter().map(row).collect(),
         labels: 3,
     }
 }
 
 fn row(cell: &Cell<'_>) -> Vec<String> {
-    let plan = cell.plan;
+    let plan = &cell.plan;
     let whole = |count: f64| format!("{count:.0}");
     let size = |bytes: f64| output::bytes(bytes as u64);
-    let fates = |pick: fn(&Fates) -> Option<f64>| cell.of_sender(|run| pick(run.sender.fates.as_ref()?));
+    let fates = |pick: fn(&Fates) -> Option<f64>| cell.spread(|run| pick(run.sender.fates.as_ref()?));
     let said = fates(|fates| Some(fates.acked_after_us? as f64 * 1e3));
     let lost = fates(|fates| Some(fates.lost as f64)).map_or(0.0, |spread| spread.max);
     let lost = if lost > 0.0 { format!(", {lost:.0} lost") } else { String::new() };
-    let held = cell.of_sender(|run| Some(run.sender.kernel_bytes?.1 as f64));
+    let held = cell.spread(|run| Some(run.sender.kernel_bytes?.1 as f64));
     vec![
         source_label(plan),
         path_label(plan),
         scheme::label(&plan.scheme).to_owned(),
         cell.runs.len().to_string(),
-        with_range(cell.spread(|m| Some(m.age_mean_ns)), time),
-        median(cell.spread(|m| Some(m.age_p95_ns)), time),
-        median(cell.spread(|m| Some(m.worst_key_age_ns)), time),
-        median(cell.spread(|m| Some(m.worst_silence_ns as f64)), time),
-        with_range(cell.spread(silence_rounds), |rounds| format!("{rounds:.1}")),
-        with_range(cell.spread(|m| m.least_share), percent),
-        median(cell.spread(|m| Some(m.values_per_s)), whole),
-        with_range(cell.spread(|m| m.after_return_ns), time),
-        median(cell.of_sender(|run| Some(run.sender.refused as f64)), whole),
+        with_range(metric(cell, |m| Some(m.age_mean_ns)), time),
+        median(metric(cell, |m| Some(m.age_p95_ns)), time),
+        median(metric(cell, |m| Some(m.worst_key_age_ns)), time),
+        median(metric(cell, |m| Some(m.worst_silence_ns as f64)), time),
+        with_range(metric(cell, silence_rounds), |rounds| format!("{rounds:.1}")),
+        with_range(metric(cell, |m| m.least_share), percent),
+        median(metric(cell, |m| Some(m.values_per_s)), whole),
+        with_range(metric(cell, |m| m.after_return_ns), time),
+        median(cell.spread(|run| Some(run.sender.refused as f64)), whole),
         format!(
             "{}, {}",
             median(held, size),
-            median(cell.of_sender(|run| Some(run.sender.application_bytes as f64)), size)
+            median(cell.spread(|run| Some(run.sender.application_bytes as f64)), size)
         ),
         format!(
             "{} / {}{lost}",
-            median(cell.spread(|m| m.delay_p50_ns.map(|ns| ns as f64)), time),
+            median(metric(cell, |m| m.delay_p50_ns.map(|ns| ns as f64)), time),
             median(said, time)
         ),
     ]

@@ -13,91 +13,56 @@ mod worker;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-
-use crate::output::{print, say};
-use crate::scenario::{Output, pool};
+use crate::experiment::{self, Report};
+use crate::scenario::Output;
 use crate::schema::{Experiment, Plan, Run};
-use crate::store::Writer;
-use crate::{cells, report, store, table};
+use crate::store::{self, Stored as _};
+use crate::{cells, report, table};
 
 pub(crate) use args::{FramesArgs, LayersArgs};
 pub(crate) use worker::Stream;
 
 /// Runs `freshwire-lab layers`.
 pub(crate) fn layers(args: &LayersArgs) -> anyhow::Result<ExitCode> {
-    experiment(Experiment::Layers, args.plans()?, &args.output)
+    experiment(Experiment::Layers, &args.plans()?, &args.output)
 }
 
 /// Runs `freshwire-lab frames`.
 pub(crate) fn frames(args: &FramesArgs) -> anyhow::Result<ExitCode> {
-    experiment(Experiment::Frames, args.plans()?, &args.output)
+    experiment(Experiment::Frames, &args.plans()?, &args.output)
 }
 
 /// Runs `freshwire-lab report`.
 pub(crate) fn report(results: &Path) -> anyhow::Result<ExitCode> {
-    let runs: Vec<Run> = store::read(results)?;
+    let mut runs: Vec<Run> = store::read(results)?;
+    runs.iter_mut().filter(|run| run.metrics.is_none()).try_for_each(Run::measure)?;
     let out = results.parent().unwrap_or(Path::new("."));
     for experiment in [Experiment::Layers, Experiment::Frames] {
-        let of_this: Vec<Run> =
-            runs.iter().filter(|run| run.plan.experiment == experiment).cloned().collect();
-        if !of_this.is_empty() {
-            show(experiment, &of_this, out)?;
+        if runs.iter().any(|run| run.plan.experiment == experiment) {
+            report_of(experiment, &runs)?.show(out)?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs what is missing of `plans`, then shows all of it.
-fn experiment(experiment: Experiment, plans: Vec<Plan>, output: &Output) -> anyhow::Result<ExitCode> {
-    std::fs::create_dir_all(&output.out)
-        .with_context(|| format!("cannot make the output folder {}", output.out.display()))?;
-    let (mut writer, mut runs) = Writer::<Run>::resume(&output.out.join("results.jsonl"))?;
-    let missing: Vec<Plan> =
-        plans.iter().filter(|plan| !runs.iter().any(|run| run.plan == **plan)).cloned().collect();
-    if missing.len() < plans.len() {
-        say(&format!(
-            "{} of {} runs are in {} already",
-            plans.len() - missing.len(),
-            plans.len(),
-            output.out.display()
-        ));
-    }
-    let schemes: Vec<&str> = missing.iter().map(|plan| plan.scheme.as_str()).collect();
-    let programs = peers::build(&schemes, &output.out)?;
-    let streams = missing.into_iter().map(|plan| Stream { plan, programs: programs.clone() }).collect();
-    let failures = pool::run(streams, output.jobs, |mut run| {
-        writer.append(&mut run)?;
-        runs.push(run);
-        Ok(())
-    })?;
-    runs.retain(|run| plans.contains(&run.plan));
-    anyhow::ensure!(!runs.is_empty(), "no run succeeded: {}", failures.join("; "));
-    show(experiment, &runs, &output.out)?;
-    for failure in &failures {
-        say(&format!("a run failed: {failure}"));
-    }
-    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+fn experiment(experiment: Experiment, plans: &[Plan], output: &Output) -> anyhow::Result<ExitCode> {
+    let tasks = |missing: Vec<Plan>| {
+        let schemes: Vec<&str> = missing.iter().map(|plan| plan.scheme.as_str()).collect();
+        let programs = peers::build(&schemes, &output.out)?;
+        Ok(missing.into_iter().map(|plan| Stream { plan, programs: programs.clone() }).collect())
+    };
+    experiment::run(output, plans, tasks, |runs| report_of(experiment, runs))
 }
 
-fn show(experiment: Experiment, runs: &[Run], out: &Path) -> anyhow::Result<()> {
-    let cells = cells::gather(runs, experiment)?;
-    let command = runs.first().map(|run| run.environment.command.clone()).unwrap_or_default();
-    let html = match experiment {
+fn report_of(experiment: Experiment, runs: &[Run]) -> anyhow::Result<Report> {
+    let runs: Vec<Run> = runs.iter().filter(|run| run.plan.experiment == experiment).cloned().collect();
+    let cells = cells::gather(&runs, experiment);
+    let (tables, page) = match experiment {
         Experiment::Layers => {
-            print(&table::layers_summary(&cells).to_terminal())?;
-            if let Some(rates) = table::receive_rates(&cells) {
-                print(&rates.to_terminal())?;
-            }
-            report::layers_html(runs, &command)?
+            let tables = [Some(table::layers_summary(&cells)), table::receive_rates(&cells)];
+            (tables.into_iter().flatten().collect(), report::layers_html(&runs)?)
         }
-        Experiment::Frames => {
-            print(&table::frames_summary(&cells).to_terminal())?;
-            report::frames_html(runs, &command)?
-        }
+        Experiment::Frames => (vec![table::frames_summary(&cells)], report::frames_html(&runs)?),
     };
-    let path = out.join("report.html");
-    std::fs::write(&path, html).with_context(|| format!("cannot write {}", path.display()))?;
-    print(&format!("report: {}", path.display()))?;
-    Ok(())
+    Ok(Report { tables, page: Some(("report.html", page)) })
 }

@@ -1,10 +1,10 @@
 use super::{Table, heads, median, never, percent, time, with_range};
 use crate::cells::{Cell, link_label};
-use crate::metrics::Recovery;
+use crate::schema::Run;
 use crate::scheme;
 
 /// One row for each scheme on each link.
-pub(crate) fn frames_summary(cells: &[Cell<'_>]) -> Table {
+pub(crate) fn frames_summary(cells: &[Cell<'_, Run>]) -> Table {
     let count = |count: f64| format!("{count:.0}");
     let rows = cells.iter().map(|cell| {
         let oracle = median(cell.frames(|m| Some(m.oracle_frames as f64)), count);
@@ -18,7 +18,7 @@ pub(crate) fn frames_summary(cells: &[Cell<'_>]) -> Table {
             median(cell.frames(|m| Some(m.age.mean_ns)), time),
             median(cell.frames(|m| Some(m.age.peak_ns as f64)), time),
             freezes(cell),
-            median(cell.frames(|m| recovery_ns(m.recovery)), time),
+            median(cell.frames(|m| m.recovery.as_ns()), time),
             median(cell.frames(|m| Some(never(m.delay.p95_ns))), time),
         ]
     });
@@ -44,18 +44,9 @@ pub(crate) fn frames_summary(cells: &[Cell<'_>]) -> Table {
     }
 }
 
-fn freezes(cell: &Cell<'_>) -> String {
+fn freezes(cell: &Cell<'_, Run>) -> String {
     let number = median(cell.frames(|m| Some(m.freezes.count as f64)), |count| format!("{count:.0}"));
     format!("{number}, {}", median(cell.frames(|m| Some(m.freezes.total_ns as f64)), time))
-}
-
-/// The recovery time as a number; none where the link never dipped.
-fn recovery_ns(recovery: Recovery) -> Option<f64> {
-    match recovery {
-        Recovery::NoDip => None,
-        Recovery::After { after_ns } => Some(after_ns as f64),
-        Recovery::Never => Some(f64::INFINITY),
-    }
 }
 
 #[cfg(test)]
@@ -70,7 +61,7 @@ mod tests {
         let mut steady = frames_run("freshwire", 1);
         steady.plan.link.steps.clear();
         let runs = [frames_run("tcp", 1), frames_run("freshwire", 1), steady];
-        let table = frames_summary(&gather(&runs, Experiment::Frames).unwrap());
+        let table = frames_summary(&gather(&runs, Experiment::Frames));
         assert!(table.rows.iter().all(|row| row.len() == table.head.len()));
         assert_eq!(table.rows[0][9], "–", "a steady link has no dip");
         assert_ne!(table.rows[1][9], "–");

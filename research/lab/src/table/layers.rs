@@ -1,9 +1,10 @@
 use super::{Table, heads, median, never, percent, time, with_range};
 use crate::cells::{Cell, by_path, link_label};
+use crate::schema::Run;
 use crate::scheme;
 
 /// One row for each scheme on each link.
-pub(crate) fn layers_summary(cells: &[Cell<'_>]) -> Table {
+pub(crate) fn layers_summary(cells: &[Cell<'_, Run>]) -> Table {
     let rows = cells.iter().map(|cell| {
         vec![
             link_label(&cell.plan.link),
@@ -43,7 +44,7 @@ pub(crate) fn layers_summary(cells: &[Cell<'_>]) -> Table {
 
 /// Table 5.1 of Birkedal 2006: bytes received per second, late or not, beside the published numbers; none where no
 /// published configuration was run with both plain TCP and the thesis's rule.
-pub(crate) fn receive_rates(cells: &[Cell<'_>]) -> Option<Table> {
+pub(crate) fn receive_rates(cells: &[Cell<'_, Run>]) -> Option<Table> {
     let mut rows = Vec::new();
     for path in by_path(cells) {
         let rate = |name: &str| {
@@ -82,7 +83,7 @@ pub(crate) fn receive_rates(cells: &[Cell<'_>]) -> Option<Table> {
 }
 
 /// The share of the ideal for each link, congestion control and scheme, with the numbers behind the text.
-pub(crate) fn matrix(cells: &[Cell<'_>]) -> (Table, Vec<Vec<Option<f64>>>) {
+pub(crate) fn matrix(cells: &[Cell<'_, Run>]) -> (Table, Vec<Vec<Option<f64>>>) {
     let mut schemes: Vec<&str> = cells.iter().map(|cell| cell.plan.scheme.as_str()).collect();
     schemes.sort_by_key(|name| (scheme::rank(name), *name));
     schemes.dedup();
@@ -107,7 +108,7 @@ pub(crate) fn matrix(cells: &[Cell<'_>]) -> (Table, Vec<Vec<Option<f64>>>) {
 
 /// The total that the thesis received in 60 s on this cell's link by this cell's scheme, in MiB; none where it did not
 /// publish one, or where this cell ran for another time.
-pub(crate) fn published_total_mib(cell: &Cell<'_>) -> Option<f64> {
+pub(crate) fn published_total_mib(cell: &Cell<'_, Run>) -> Option<f64> {
     if cell.plan.duration_s != 60.0 {
         return None;
     }
@@ -119,7 +120,7 @@ pub(crate) fn published_total_mib(cell: &Cell<'_>) -> Option<f64> {
     }
 }
 
-fn base_windows(cell: &Cell<'_>) -> String {
+fn base_windows(cell: &Cell<'_, Run>) -> String {
     let complete = with_range(cell.layers(|m| Some(m.base_windows as f64)), |count| format!("{count:.0}"));
     format!(
         "{complete} of {}",
@@ -138,7 +139,7 @@ struct Published {
 }
 
 impl Published {
-    fn is(&self, cell: &Cell<'_>) -> bool {
+    fn is(&self, cell: &Cell<'_, Run>) -> bool {
         let link = &cell.plan.link;
         link.rate_bps == Some(self.rate_bps)
             && link.loss == 0.05
@@ -179,7 +180,7 @@ const PUBLISHED: [Published; 3] = [
 mod tests {
     use super::*;
     use crate::cells::gather;
-    use crate::schema::{Experiment, Run};
+    use crate::schema::Experiment;
     use crate::testing::{layers_run, layers_run_on, link};
 
     fn runs() -> Vec<Run> {
@@ -196,7 +197,7 @@ mod tests {
     #[test]
     fn the_summary_has_a_row_for_each_cell() {
         let runs = runs();
-        let table = layers_summary(&gather(&runs, Experiment::Layers).unwrap());
+        let table = layers_summary(&gather(&runs, Experiment::Layers));
         assert_eq!(table.rows.len(), 4);
         assert!(table.rows.iter().all(|row| row.len() == table.head.len()));
         let freshwire = &table.rows[1];
@@ -210,7 +211,7 @@ mod tests {
         let mut long = layers_run_on("tcp", link(Some(524_288), 0.05, 0.0), 1, 5);
         long.plan.duration_s = 60.0;
         runs.push(long);
-        let cells = gather(&runs, Experiment::Layers).unwrap();
+        let cells = gather(&runs, Experiment::Layers);
         let table = receive_rates(&cells).unwrap();
         assert_eq!(table.rows.len(), 1, "only one published link was run");
         assert_eq!(table.rows[0][..5], ["256Kibit/s, 5 % loss, 0 ms", "cubic", "235.88", "235.24", "0.27 %"]);
@@ -222,7 +223,7 @@ mod tests {
     #[test]
     fn the_matrix_leaves_gaps_where_nothing_was_run() {
         let runs = runs();
-        let (table, shares) = matrix(&gather(&runs, Experiment::Layers).unwrap());
+        let (table, shares) = matrix(&gather(&runs, Experiment::Layers));
         assert_eq!(table.head, ["link", "control", "plain TCP", "thesis rule", "Freshwire"]);
         assert_eq!(table.rows[0][3], "–");
         assert_eq!(shares[0][2], Some(1.0));

@@ -53,7 +53,7 @@ pub(crate) struct ViewersArgs {
     /// Capture each run's packets and count how full the segments are.
     #[arg(long)]
     pub(super) capture: bool,
-    /// Folder for viewers.jsonl, viewers.html, the stream and the servers' log; new runs are appended.
+    /// Folder for viewers.jsonl, viewers.html, the stream and the servers' log; an interrupted experiment is taken up from there.
     #[arg(long, default_value = "freshwire-viewers")]
     pub(super) out: PathBuf,
 }

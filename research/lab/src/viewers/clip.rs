@@ -68,6 +68,11 @@ impl Clip {
             std::fs::rename(&unfinished, path)
                 .with_context(|| format!("cannot name the stream {}", path.display()))?;
         }
+        Self::read(path)
+    }
+
+    /// Reads the clip at `path`.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         Self::parse(bytes).with_context(|| format!("{} is not the stream; remove it", path.display()))
     }

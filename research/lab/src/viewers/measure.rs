@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::clip::{Clip, FPS};
-use crate::metrics::{AgeCurve, Freezes, Recovery};
+use crate::metrics::AgeCurve;
+use crate::results::{Freezes, Recovery};
 
 /// After a dip the age has to stay below this.
 const FRESH_NS: u64 = 1_000_000_000;

@@ -20,90 +20,66 @@ pub(crate) mod server;
 pub(crate) mod session;
 mod show;
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use freshwire_netns::Namespaces;
-
+use crate::cells::link_label;
+use crate::experiment::{self, Report};
 use crate::output;
+use crate::scenario::{Output, pool};
 use crate::schema::Environment;
 
 pub(crate) use args::ViewersArgs;
 use clip::Clip;
-use run::{Folder, Plan, Run};
+use run::Run;
+pub(crate) use run::Task;
 
-/// Runs `freshwire-lab viewers`. Call it while the process has one thread.
+/// Runs `freshwire-lab viewers`.
 pub(crate) fn run(args: &ViewersArgs) -> anyhow::Result<ExitCode> {
-    // Without privilege the process has to become capable before its first thread.
-    drop(Namespaces::create()?);
-    std::fs::create_dir_all(&args.out)
-        .with_context(|| format!("cannot make the output folder {}", args.out.display()))?;
-    let plans = args.plans()?;
-    output::say(&format!(
-        "{} runs of {:.0} s, one after the other",
-        plans.len(),
-        args.duration.as_secs_f64()
-    ));
-    let clip = clip(args)?;
-    let environment = Environment::here();
-    let folder = Folder { path: &args.out, capture: args.capture };
-    let results = args.out.join("viewers.jsonl");
-    let (mut runs, mut failures) = (Vec::new(), 0);
-    for (place, plan) in plans.into_iter().enumerate() {
-        let what = describe(&plan);
-        match run::run(plan, environment.clone(), &clip, &folder) {
-            Ok(run) => {
-                append(&results, &run)?;
-                output::say(&format!("{:>3}  {what}: {}", place + 1, show::in_short(&run)));
-                runs.push(run);
-            }
-            Err(error) => {
-                failures += 1;
-                output::say(&format!("{:>3}  {what}: {error:#}", place + 1));
-            }
-        }
-    }
-    anyhow::ensure!(!runs.is_empty(), "no run succeeded");
-    output::print(&show::table(&runs).to_terminal())?;
-    let report = args.out.join("viewers.html");
-    std::fs::write(&report, show::html(&runs)?)
-        .with_context(|| format!("cannot write {}", report.display()))?;
-    output::say(&format!("results: {}, report: {}", results.display(), report.display()));
-    Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
-}
-
-fn clip(args: &ViewersArgs) -> anyhow::Result<Arc<Clip>> {
+    experiment::make_folder(&args.out)?;
     let length = Duration::from_secs(args.duration.as_secs()) + run::CLIP_RESERVE;
     let rate = args.stream_rate.bits_per_sec();
-    let path = args.out.join(format!("stream-{}s-{rate}.ts", length.as_secs()));
-    if !path.exists() {
+    let clip = args.out.join(format!("stream-{}s-{rate}.ts", length.as_secs()));
+    if !clip.exists() {
         output::say("encoding the stream, once");
     }
-    Ok(Arc::new(Clip::prepare(&path, length, rate)?))
-}
-
-fn describe(plan: &Plan) -> String {
-    format!(
-        "{} to {}, {}, seed {}",
-        plan.server.label(),
-        plan.player.label(),
-        crate::cells::link_label(&plan.link),
-        plan.link.seed
+    Clip::prepare(&clip, length, rate)?;
+    let task = |plan| Task { plan, clip: clip.clone(), folder: args.out.clone(), capture: args.capture };
+    // A player beside another one would take its processor.
+    let output = Output { out: args.out.clone(), jobs: Some(1) };
+    experiment::run(
+        &output,
+        &args.plans()?,
+        |missing| Ok(missing.into_iter().map(task).collect()),
+        |runs| {
+            Ok(Report { tables: vec![show::table(runs)], page: Some(("viewers.html", show::html(runs)?)) })
+        },
     )
 }
 
-/// Each run is on its way to the disk before the next one begins.
-fn append(path: &Path, run: &Run) -> anyhow::Result<()> {
-    let line = output::json_line("viewer", run)?;
-    let mut file = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .with_context(|| format!("cannot open {}", path.display()))?;
-    writeln!(file, "{line}").with_context(|| format!("cannot append to {}", path.display()))
+impl pool::Task for Task {
+    type Run = Run;
+
+    const PER_CORE: usize = 1;
+
+    const KIND: &str = "viewers";
+
+    const RESULTS: &str = "viewers.jsonl";
+
+    fn measure(self, environment: Environment) -> anyhow::Result<Run> {
+        run::measure(&self, environment)
+    }
+
+    fn name(&self) -> String {
+        let run::Plan { server, player, link, .. } = &self.plan;
+        format!("{} to {}, {}, seed {}", server.label(), player.label(), link_label(link), link.seed)
+    }
+
+    fn seconds(&self) -> f64 {
+        self.plan.duration_s
+    }
+
+    fn in_short(run: &Run) -> Option<String> {
+        Some(show::in_short(run))
+    }
 }

@@ -1,7 +1,7 @@
 //! One run: a server, a link and a player, for a while.
 
 use std::fs::OpenOptions;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +17,10 @@ use super::player::{self, Player, Sight};
 use super::probe;
 use super::segments::Segments;
 use super::server::{self, Server};
-use crate::scenario::wait_until;
-use crate::scenario::{LEAD, directions};
+use crate::cells::{self, measured};
+use crate::scenario::{LEAD, directions, wait_until};
 use crate::schema::{Environment, LinkConfig, Trust};
+use crate::store::Stored;
 
 /// From the beginning of a run to the first access unit.
 const FEED_LEAD: Duration = Duration::from_millis(500);
@@ -30,7 +31,7 @@ const MAX_LATENESS: Duration = Duration::from_millis(40);
 
 /// Everything that was chosen before a run; runs with equal plans repeat each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     pub(super) server: Server,
     pub(super) player: Player,
     /// The settings of `freshwire serve`; none for the defaults.
@@ -46,7 +47,7 @@ pub(super) struct Plan {
 
 /// What a run was and what came of it: one line of the result file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Run {
+pub(crate) struct Run {
     pub(super) plan: Plan,
     pub(super) environment: Environment,
     pub(super) trust: Trust,
@@ -61,26 +62,44 @@ pub(super) struct Run {
     pub(super) segments: Option<Segments>,
 }
 
-/// Where a run leaves what is not its result.
-pub(super) struct Folder<'a> {
-    /// The folder.
-    pub(super) path: &'a Path,
+/// A run to make.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Task {
+    pub(super) plan: Plan,
+    /// The encoded stream.
+    pub(super) clip: PathBuf,
+    /// The folder for the server's log and the captured packets.
+    pub(super) folder: PathBuf,
     /// Whether to capture the link's packets there.
     pub(super) capture: bool,
 }
 
-/// Makes a run. The first call has to come while the process has one thread.
-pub(super) fn run(
-    plan: Plan,
-    environment: Environment,
-    clip: &Arc<Clip>,
-    folder: &Folder<'_>,
-) -> anyhow::Result<Run> {
+impl cells::Plan for Plan {
+    fn cell(&self) -> Self {
+        Self { link: self.link.without_seed(), ..self.clone() }
+    }
+}
+
+measured!(Run, Plan);
+
+impl Stored for Run {
+    const KIND: &str = "viewer";
+
+    fn measure(&mut self) -> anyhow::Result<()> {
+        self.metrics = self.observed.metrics();
+        Ok(())
+    }
+}
+
+/// Makes a run. Call while the process has one thread.
+pub(super) fn measure(task: &Task, environment: Environment) -> anyhow::Result<Run> {
+    let Task { plan, folder, .. } = task;
+    let clip = &Arc::new(Clip::read(&task.clip)?);
     let namespaces = Namespaces::create()?;
     let log = OpenOptions::new()
         .create(true)
         .append(true)
-        .open(folder.path.join("server.log"))
+        .open(folder.join("server.log"))
         .context("cannot open server.log")?;
     let mut server = server::Running::start(plan.server, plan.serve_config.as_deref(), &namespaces, log)?;
     let input = server.input()?;
@@ -91,12 +110,12 @@ pub(super) fn run(
     wait_until(fed);
 
     let [up, down] = directions(&plan.link)?;
-    let packet_log = folder.capture.then(|| folder.path.join("capture.pcapng"));
+    let packet_log = task.capture.then(|| folder.join("capture.pcapng"));
     let options = EmulatorOptions { packet_log: packet_log.clone() };
     let begin = freshwire_io::now();
     let emulator = Emulator::start(&namespaces, up, down, options)?;
     let end = begin + LEAD + Duration::from_secs_f64(plan.duration_s);
-    let sight = look(&plan, &namespaces, clip, end)?;
+    let sight = look(plan, &namespaces, clip, end)?;
     let mut faults = emulator.stop().faults;
     if !server.is_alive() {
         faults.push("the server had ended".to_owned());
@@ -119,17 +138,20 @@ pub(super) fn run(
         seen: sight.seen.iter().map(|(at, picture)| (since_capture(*at), *picture)).collect(),
         keys: clip.keys(),
         complaints: sight.complaints.iter().map(|at| since_capture(*at)).collect(),
-        link_back_ns: link_back(&plan.link).map(|at| since_capture(begin + LEAD + at)),
+        link_back_ns: plan
+            .link
+            .last_rise_ns()
+            .map(|at| since_capture(begin + LEAD + Duration::from_nanos(at))),
         end_ns: since_capture(end),
     };
     Ok(Run {
         trust: Trust::of(&faults),
-        metrics: observed.metrics(),
+        metrics: None,
         observed,
         damaged: sight.damaged,
         complaints: sight.words,
         segments,
-        plan,
+        plan: plan.clone(),
         environment,
     })
 }
@@ -156,32 +178,4 @@ fn look(plan: &Plan, namespaces: &Namespaces, clip: &Arc<Clip>, until: Timestamp
     sight.words.truncate(sight.complaints.len());
     sight.seen.retain(|(at, _)| *at <= until);
     Ok(sight)
-}
-
-/// When the link's rate last rises, from the end of its lead.
-pub(super) fn link_back(link: &LinkConfig) -> Option<Duration> {
-    let rate = |rate: Option<u64>| rate.unwrap_or(u64::MAX);
-    let before = std::iter::once(link.rate_bps).chain(link.steps.iter().map(|step| step.rate_bps));
-    let rises = link.steps.iter().zip(before).filter(|(step, before)| rate(step.rate_bps) > rate(*before));
-    rises.last().map(|(step, _)| Duration::from_nanos(step.at_ns))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::schema::RateStep;
-    use crate::testing;
-
-    #[test]
-    fn a_link_is_back_when_its_rate_last_rises() {
-        let mut link = testing::link(Some(1_000_000), 0.0, 0.0);
-        assert_eq!(link_back(&link), None);
-        link.steps = vec![
-            RateStep { at_ns: 20, rate_bps: Some(0) },
-            RateStep { at_ns: 25, rate_bps: Some(1_000_000) },
-        ];
-        assert_eq!(link_back(&link), Some(Duration::from_nanos(25)));
-        link.steps.push(RateStep { at_ns: 30, rate_bps: Some(500_000) });
-        assert_eq!(link_back(&link), Some(Duration::from_nanos(25)));
-    }
 }

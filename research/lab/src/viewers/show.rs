@@ -1,11 +1,10 @@
 //! Runs as a table, as a line and as a page with the age over time.
 
 use super::clip::{FPS, HEIGHT, WIDTH};
-use super::run::{Plan, Run, link_back};
+use super::run::{Plan, Run};
 use super::segments::Segments;
 use super::server::Server;
-use crate::cells::link_label;
-use crate::metrics::{Recovery, Spread};
+use crate::cells::{self, Plan as _, groups, link_label};
 use crate::report::chart::{Axis, LineChart, Reference, Series, line_chart};
 use crate::report::html::{self, Figure, Section};
 use crate::report::palette::{BLUE, VERMILLION};
@@ -26,9 +25,9 @@ pub(super) fn in_short(run: &Run) -> String {
 
 /// One row for all repetitions of a link, player and server.
 pub(super) fn table(runs: &[Run]) -> Table {
-    let rows = groups(runs).into_iter().map(|group| {
-        let plan = &group[0].plan;
-        let spread = |pick: fn(&Run) -> Option<f64>| Spread::of(group.iter().filter_map(|run| pick(run)));
+    let rows = cells::cells(runs).into_iter().map(|cell| {
+        let (plan, group) = (&cell.plan, &cell.runs);
+        let spread = |pick: fn(&Run) -> Option<f64>| cell.spread(pick);
         let count = |count: f64| format!("{count:.0}");
         let of = |part: fn(&Run) -> Option<f64>, whole: fn(&Run) -> Option<f64>| {
             format!("{} of {}", with_range(spread(part), count), with_range(spread(whole), count))
@@ -51,7 +50,7 @@ pub(super) fn table(runs: &[Run]) -> Table {
                 |run| Some(run.metrics.as_ref()?.keys_due as f64),
             ),
             metric(|run| Some(run.metrics.as_ref()?.freezes.longest_ns as f64)),
-            metric(|run| recovery_ns(run.metrics.as_ref()?.recovery)),
+            metric(|run| run.metrics.as_ref()?.recovery.as_ns()),
             with_range(spread(|run| Some(run.metrics.as_ref()?.complaints as f64)), count),
             with_range(spread(|run| Some(run.damaged as f64)), count),
             with_range(spread(|run| run.segments.as_ref().and_then(Segments::full_share)), percent),
@@ -83,19 +82,11 @@ pub(super) fn table(runs: &[Run]) -> Table {
     }
 }
 
-fn recovery_ns(recovery: Recovery) -> Option<f64> {
-    match recovery {
-        Recovery::NoDip => None,
-        Recovery::After { after_ns } => Some(after_ns as f64),
-        Recovery::Never => Some(f64::INFINITY),
-    }
-}
-
 /// The age over time, and all numbers, as one page.
 pub(super) fn html(runs: &[Run]) -> anyhow::Result<String> {
     let command = runs.first().map(|run| run.environment.command.clone()).unwrap_or_default();
     let mut figures = Vec::new();
-    for same in groups_by(runs, |a, b| a.player == b.player && cell(a) == cell(b)) {
+    for same in groups(runs, |a, b| same_figure(a) == same_figure(b)) {
         figures.push(age(&same, &command)?);
     }
     let sections = [
@@ -130,7 +121,7 @@ fn age(runs: &[&Run], command: &str) -> anyhow::Result<Figure> {
     let oldest =
         series.iter().flat_map(|series| series.points.iter().map(|(_, age)| *age)).fold(1.0, f64::max);
     let top = (oldest * 1.1).ceil();
-    let back = link_back(&plan.link).map(|at| at.as_secs_f64());
+    let back = plan.link.last_rise_ns().map(|at| at as f64 / 1e9);
     let references =
         back.map(|at| Reference { name: "the link is back".to_owned(), ends: [(at, 0.0), (at, top)] });
     let chart = LineChart {
@@ -160,25 +151,7 @@ fn series(run: &Run) -> Series {
     }
 }
 
-/// Runs that differ by their seed alone, in order of appearance.
-fn groups(runs: &[Run]) -> Vec<Vec<&Run>> {
-    groups_by(runs, |a, b| cell(a) == cell(b) && a.player == b.player && a.server == b.server)
-}
-
-fn groups_by(runs: &[Run], same: impl Fn(&Plan, &Plan) -> bool) -> Vec<Vec<&Run>> {
-    let mut groups: Vec<Vec<&Run>> = Vec::new();
-    for run in runs {
-        match groups.iter_mut().find(|group| same(&group[0].plan, &run.plan)) {
-            Some(group) => group.push(run),
-            None => groups.push(vec![run]),
-        }
-    }
-    groups
-}
-
-/// What runs over the same link share.
-fn cell(plan: &Plan) -> (crate::schema::LinkConfig, f64, u64) {
-    let mut link = plan.link.clone();
-    link.seed = 0;
-    (link, plan.duration_s, plan.rate_bps)
+/// Plans of one figure differ by their seed and their server alone.
+fn same_figure(plan: &Plan) -> Plan {
+    Plan { server: Server::Freshwire, ..plan.cell() }
 }

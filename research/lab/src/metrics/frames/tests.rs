@@ -1,5 +1,5 @@
 use super::*;
-use crate::metrics::{Freezes, Metrics};
+use crate::results::{Freezes, Metrics};
 use crate::schema::{RateStep, RecordFate};
 use crate::testing;
 
@@ -72,14 +72,14 @@ fn age_and_freezes_follow_what_can_be_decoded() {
 #[test]
 fn a_return_is_the_last_rise_of_the_rate() {
     let mut link = testing::link(Some(6_000_000), 0.0, 0.0);
-    assert_eq!(last_return_ns(&link), None);
+    assert_eq!(link.last_rise_ns(), None);
     link.steps = vec![RateStep { at_ns: 3, rate_bps: Some(1_000_000) }];
-    assert_eq!(last_return_ns(&link), None);
+    assert_eq!(link.last_rise_ns(), None);
     link.steps.push(RateStep { at_ns: 6, rate_bps: Some(6_000_000) });
     link.steps.push(RateStep { at_ns: 7, rate_bps: Some(5_000_000) });
-    assert_eq!(last_return_ns(&link), Some(6));
+    assert_eq!(link.last_rise_ns(), Some(6));
     link.steps.push(RateStep { at_ns: 8, rate_bps: None });
-    assert_eq!(last_return_ns(&link), Some(8));
+    assert_eq!(link.last_rise_ns(), Some(8));
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn runs() -> Vec<Run> {
 
 #[test]
 fn the_report_has_every_published_figure_and_stands_alone() {
-    let html = layers_html(&runs(), "freshwire-lab layers --matrix thesis --repeat 4").unwrap();
+    let html = layers_html(&runs()).unwrap();
     assert_self_contained(&html);
     for part in [
         "figures 5.3 and 5.4",
@@ -43,7 +43,7 @@ fn a_busy_machine_is_confessed() {
         layers_run_on("tcp", link(None, 0.0, 0.0), 2, 3),
     ];
     runs[0].trust = Trust::of(&["the link ran <40 ms> behind".to_owned()]);
-    let html = layers_html(&runs, "").unwrap();
+    let html = layers_html(&runs).unwrap();
     assert!(html.contains("too busy for 1 of 2 runs; 1 are not counted"), "no notice");
     assert!(html.contains("the link ran &lt;40 ms&gt; behind"));
 }
@@ -51,10 +51,7 @@ fn a_busy_machine_is_confessed() {
 #[test]
 fn there_is_no_report_of_nothing() {
     assert!(
-        layers_html(&[frames_run("tcp", 1)], "")
-            .unwrap_err()
-            .to_string()
-            .contains("no run of a layered stream")
+        layers_html(&[frames_run("tcp", 1)]).unwrap_err().to_string().contains("no run of a layered stream")
     );
 }
 
@@ -73,14 +70,14 @@ fn of_many_settings_the_best_control_of_each_link_is_drawn() {
             runs.push(run);
         }
     }
-    let cells = gather(&runs, Experiment::Layers).unwrap();
+    let cells = gather(&runs, Experiment::Layers);
     let paths: Vec<_> = by_path(&cells).collect();
     assert_eq!(paths.len(), 14);
     let drawn = drawn_paths(&paths);
     assert_eq!(drawn.len(), 7);
     assert!(drawn.iter().all(|path| path[0].plan.congestion == "cubic"));
     assert_eq!(drawn_paths(&paths[..12]).len(), 12);
-    assert!(layers_html(&runs, "").unwrap().contains("came nearest to the ideal"));
+    assert!(layers_html(&runs).unwrap().contains("came nearest to the ideal"));
 }
 
 #[test]

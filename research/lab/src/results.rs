@@ -1,0 +1,152 @@
+//! The numbers that follow from a run.
+
+use serde::{Deserialize, Serialize};
+
+/// What follows from the records of one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum Metrics {
+    /// Of a layered stream.
+    Layers(LayersMetrics),
+    /// Of a stream of frames.
+    Frames(FramesMetrics),
+}
+
+/// What follows from the records of a layered stream.
+///
+/// All layers of a window are played together, so a record is *on time* when it and every record of the layers below
+/// it in its window arrived by the window's start plus the deadline. It is *on age* when the same happened by its own
+/// nominal submission plus the deadline.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LayersMetrics {
+    /// Records that the source offered.
+    pub(crate) offered_records: u64,
+    /// Their bytes.
+    pub(crate) offered_bytes: u64,
+    /// Bytes that an oracle could have delivered on time over this link.
+    pub(crate) ideal_bytes: u64,
+    /// Records on time.
+    pub(crate) on_time_records: u64,
+    /// Their bytes.
+    pub(crate) on_time_bytes: u64,
+    /// Bytes on age.
+    pub(crate) on_age_bytes: u64,
+    /// Bytes on time as a share of the ideal; none where the ideal is nothing.
+    pub(crate) share_of_ideal: Option<f64>,
+    /// Windows that were offered.
+    pub(crate) windows: u64,
+    /// Windows whose whole base layer was on time.
+    pub(crate) base_windows: u64,
+    /// Bytes of each layer in whole records that arrived within the run's duration, the base layer first.
+    pub(crate) received_layer_bytes: Vec<u64>,
+    /// Bytes received within the run's duration, per second, in Kibit/s (1 Kibit = 1024 bit).
+    pub(crate) receive_rate_kibit: f64,
+    /// From a record's nominal submission to its arrival, over offered records.
+    pub(crate) delay: Delay,
+    /// From a record's nominal submission to its commit point, over committed records.
+    pub(crate) commit_age: Delay,
+    /// Records that arrived and were of no use.
+    pub(crate) late_records: u64,
+    /// Bytes that arrived late or useless, framing included, as a share of those sent.
+    pub(crate) wasted_share: f64,
+}
+
+/// What follows from the records of a stream of frames, one record each.
+///
+/// A frame is *decodable* once it and, transitively, every frame that it refers to have arrived whole; it is *on time*
+/// when that is so by its own generation plus the deadline. A reference may itself be late and still serve.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FramesMetrics {
+    /// Frames that the source offered.
+    pub(crate) offered_frames: u64,
+    /// Frames that were decodable at some time.
+    pub(crate) decodable_frames: u64,
+    /// Frames on time.
+    pub(crate) on_time_frames: u64,
+    /// Bytes of the frames on time.
+    pub(crate) on_time_bytes: u64,
+    /// Frames that an oracle could have delivered on time over this link.
+    pub(crate) oracle_frames: u64,
+    /// Frames on time as a share of the oracle's; none where the oracle delivers nothing.
+    pub(crate) share_of_oracle: Option<f64>,
+    /// Frames that arrived whole and were of no use by their deadline.
+    pub(crate) late_frames: u64,
+    /// Age of information from the start to the end of the run's duration.
+    pub(crate) age: Age,
+    /// Gaps between shown frames.
+    pub(crate) freezes: Freezes,
+    /// The return after the link's last dip.
+    pub(crate) recovery: Recovery,
+    /// From generation to arrival, over offered frames.
+    pub(crate) delay: Delay,
+    /// From generation to the commit point, over committed frames.
+    pub(crate) commit_age: Delay,
+    /// Bytes received within the run's duration, per second, in Kibit/s (1 Kibit = 1024 bit).
+    pub(crate) receive_rate_kibit: f64,
+    /// Bytes that arrived late or useless, framing included, as a share of those sent.
+    pub(crate) wasted_share: f64,
+}
+
+/// Age of information over a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Age {
+    /// Its mean over time, in nanoseconds.
+    pub(crate) mean_ns: f64,
+    /// Its greatest value, in nanoseconds.
+    pub(crate) peak_ns: u64,
+    /// The share of time during which it was above the deadline.
+    pub(crate) share_above_deadline: f64,
+}
+
+/// Gaps between shown frames that a viewer notices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Freezes {
+    /// How many there were.
+    pub(crate) count: u64,
+    /// Their length together, in nanoseconds.
+    pub(crate) total_ns: u64,
+    /// The longest, in nanoseconds.
+    pub(crate) longest_ns: u64,
+}
+
+/// How a stream came back after the link's last dip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub(crate) enum Recovery {
+    /// The link's rate never rose.
+    NoDip,
+    /// The age of information was at most the deadline from this long after the link's return, for a second or to the
+    /// end of the run.
+    After {
+        /// Nanoseconds from the link's return.
+        after_ns: u64,
+    },
+    /// It never was.
+    Never,
+}
+
+impl Recovery {
+    /// The time as a number; none where the link never dipped.
+    pub(crate) fn as_ns(self) -> Option<f64> {
+        match self {
+            Self::NoDip => None,
+            Self::After { after_ns } => Some(after_ns as f64),
+            Self::Never => Some(f64::INFINITY),
+        }
+    }
+}
+
+/// Delay percentiles in nanoseconds; none is "never", or that there was nothing to count.
+///
+/// A percentile is the smallest delay that at least that share of all counted records kept to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Delay {
+    /// Half of the records took at most this long.
+    pub(crate) p50_ns: Option<u64>,
+    /// 95 of 100.
+    pub(crate) p95_ns: Option<u64>,
+    /// 99 of 100.
+    pub(crate) p99_ns: Option<u64>,
+    /// All of them.
+    pub(crate) max_ns: Option<u64>,
+}

@@ -59,25 +59,6 @@ fn link(plan: &Plan) -> String {
     format!("{} of the stream: {}", percent(share), link_label(&plan.link))
 }
 
-const HEAD: [&str; 16] = [
-    "stream",
-    "link",
-    "sender",
-    "N",
-    "age",
-    "age p95",
-    "pictures/s",
-    "frozen",
-    "freezes",
-    "longest",
-    "cost",
-    "link used",
-    "SSIM",
-    "sound",
-    "differing",
-    "torn",
-];
-
 /// One row for all repetitions of a stream, link and scheme, and one for the oracle.
 pub(super) fn table(runs: &[Run]) -> Table {
     let mut rows = Vec::new();
@@ -87,15 +68,18 @@ pub(super) fn table(runs: &[Run]) -> Table {
         }
         rows.push(oracle_row(&same_link));
     }
-    Table {
-        caption: "Age of the screen: now minus the capture of the newest picture that can be decoded. Frozen: time in which the \
+    let mut table = Table::new(
+        "Age of the screen: now minus the capture of the newest picture that can be decoded. Frozen: time in which the \
                   picture had stood for more than 0.5 s.\nCost: the live policy's objective. SSIM: against the camera at the \
-                  same instant. Differing: decoded to other bits than in the whole stream.\n(median [min .. max] over runs)"
-            .to_owned(),
-        head: HEAD.map(str::to_owned).to_vec(),
+                  same instant. Differing: decoded to other bits than in the whole stream.\n(median [min .. max] over runs)",
+        3,
+        "stream | link | sender | N | age | age p95 | pictures/s | frozen | freezes | longest | cost | link used | SSIM | sound | \
+         differing | torn",
         rows,
-        labels: 3,
-    }
+    );
+    // The oracle's rows are shorter.
+    table.rows.iter_mut().for_each(|row| row.resize(table.head.len(), String::new()));
+    table
 }
 
 fn row(group: &[&Run]) -> Vec<String> {
@@ -123,7 +107,6 @@ fn oracle_row(group: &[&Run]) -> Vec<String> {
     let first = &group[..1];
     let mut row = vec![plan.stream.name.clone(), link(plan), "the oracle".to_owned(), String::new()];
     row.extend(screen_cells(first, |metrics| metrics.oracle));
-    row.resize(HEAD.len(), String::new());
     row
 }
 

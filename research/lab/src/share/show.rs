@@ -11,29 +11,14 @@ use crate::table::{Table, percent, time, with_range};
 
 /// One row for all repetitions of a link and its flows.
 pub(super) fn table(runs: &[Run]) -> Table {
-    let head = [
-        "link",
-        "queue",
-        "flows",
-        "N",
-        "share of each, in this order",
-        "A1",
-        "the others",
-        "A1, from the begin",
-        "lost of each",
-        "Jain",
-        "used",
-        "wait p50",
-        "wait p95",
-    ];
-    Table {
-        caption: "Goodput as a multiple of the fair share after the warm-up (median [min .. max] over flows and runs), \
-                  what each lost, Jain's index, and the wait in the bottleneck's queue"
-            .to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: cells::cells(runs).iter().map(row).collect(),
-        labels: 3,
-    }
+    Table::new(
+        "Goodput as a multiple of the fair share after the warm-up (median [min .. max] over flows and runs), \
+                  what each lost, Jain's index, and the wait in the bottleneck's queue",
+        3,
+        "link | queue | flows | N | share of each, in this order | A1 | the others | A1, from the begin | lost of each | Jain | \
+         used | wait p50 | wait p95",
+        cells::cells(runs).iter().map(row),
+    )
 }
 
 fn row(cell: &cells::Cell<'_, Run>) -> Vec<String> {

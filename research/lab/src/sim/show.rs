@@ -39,10 +39,6 @@ pub(super) fn report(played: &[Played], seed: u64) -> String {
 }
 
 fn table(played: &[Played], seed: u64) -> Table {
-    let head = [
-        "scenario", "flow", "records", "on time", "base", "late", "dropped", "given up", "of use", "p50",
-        "p95", "max", "recovery", "held",
-    ];
     let rows = played.iter().flat_map(|played| {
         played.outcome.flows.iter().map(|flow| {
             let recovery = match (played.scenario.trouble, flow.recovery) {
@@ -69,14 +65,10 @@ fn table(played: &[Played], seed: u64) -> Table {
             ]
         })
     });
-    Table {
-        caption: format!(
-            "Seed {seed}; records on time with all that they depend on, and how long records took"
-        ),
-        head: head.map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-        labels: 2,
-    }
+    let caption =
+        format!("Seed {seed}; records on time with all that they depend on, and how long records took");
+    let head = "scenario | flow | records | on time | base | late | dropped | given up | of use | p50 | p95 | max | recovery | held";
+    Table::new(caption, 2, head, rows)
 }
 
 /// For each flow a line of how much of what was made in each part of the time came on time, and one of how long the slowest

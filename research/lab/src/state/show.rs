@@ -34,36 +34,18 @@ pub(super) fn source_label(plan: &Plan) -> String {
     format!("{} objects at {} a second, {} B", plan.objects, plan.updates_per_s, plan.value_bytes)
 }
 
-const HEAD: [&str; 15] = [
-    "source",
-    "path and reader",
-    "scheme",
-    "N",
-    "age mean",
-    "p95",
-    "worst key",
-    "silence",
-    "in rounds",
-    "least came",
-    "values/s",
-    "back for 100 ms",
-    "refused",
-    "kernel, app",
-    "read / acked",
-];
-
 /// One row for all repetitions of a plan.
 pub(super) fn table(runs: &[Run]) -> Table {
-    Table {
-        caption: "Age of each object's newest value at the program that reads, from the tick that made it (median [min .. max] of runs). \
+    Table::new(
+        "Age of each object's newest value at the program that reads, from the tick that made it (median [min .. max] of runs). \
                   The longest silence of an object, also in fair rounds: all objects once at the rate that was read. The object that \
                   came least, of the mean. The age when a stalled reader has been back for 100 ms. Most bytes in the kernel, and in \
-                  the application. Median time from tick to reading, and to the acknowledgement by the fates."
-            .to_owned(),
-        head: HEAD.map(str::to_owned).to_vec(),
-        rows: cells::cells(runs).iter().map(row).collect(),
-        labels: 3,
-    }
+                  the application. Median time from tick to reading, and to the acknowledgement by the fates.",
+        3,
+        "source | path and reader | scheme | N | age mean | p95 | worst key | silence | in rounds | least came | values/s | \
+         back for 100 ms | refused | kernel, app | read / acked",
+        cells::cells(runs).iter().map(row),
+    )
 }
 
 fn row(cell: &Cell<'_>) -> Vec<String> {

@@ -1,4 +1,4 @@
-use super::{Table, heads, median, never, percent, time, with_range};
+use super::{Table, median, never, percent, time, with_range};
 use crate::cells::{Cell, link_label};
 use crate::schema::Run;
 use crate::scheme;
@@ -22,26 +22,12 @@ pub(crate) fn frames_summary(cells: &[Cell<'_, Run>]) -> Table {
             median(cell.frames(|m| Some(never(m.delay.p95_ns))), time),
         ]
     });
-    Table {
-        caption:
-            "Frames: whole, decodable and on time, against what an oracle delivers (median [min .. max])"
-                .to_owned(),
-        head: heads(&[
-            "link",
-            "control",
-            "scheme",
-            "N",
-            "frames on time",
-            "of the oracle",
-            "mean age",
-            "peak age",
-            "freezes",
-            "recovery",
-            "p95",
-        ]),
-        rows: rows.collect(),
-        labels: 3,
-    }
+    Table::new(
+        "Frames: whole, decodable and on time, against what an oracle delivers (median [min .. max])",
+        3,
+        "link | control | scheme | N | frames on time | of the oracle | mean age | peak age | freezes | recovery | p95",
+        rows,
+    )
 }
 
 fn freezes(cell: &Cell<'_, Run>) -> String {

@@ -1,4 +1,4 @@
-use super::{Table, heads, median, never, percent, time, with_range};
+use super::{Table, median, never, percent, time, with_range};
 use crate::cells::{Cell, by_path, link_label};
 use crate::schema::Run;
 use crate::scheme;
@@ -20,26 +20,12 @@ pub(crate) fn layers_summary(cells: &[Cell<'_, Run>]) -> Table {
             median(cell.layers(|m| Some(m.wasted_share)), percent),
         ]
     });
-    Table {
-        caption:
-            "Layered stream: usable by the deadline, as a share of what the link allows (median [min .. max])"
-                .to_owned(),
-        head: heads(&[
-            "link",
-            "control",
-            "scheme",
-            "N",
-            "of the ideal",
-            "base windows",
-            "Kibit/s",
-            "p50",
-            "p95",
-            "p99",
-            "wasted",
-        ]),
-        rows: rows.collect(),
-        labels: 3,
-    }
+    Table::new(
+        "Layered stream: usable by the deadline, as a share of what the link allows (median [min .. max])",
+        3,
+        "link | control | scheme | N | of the ideal | base windows | Kibit/s | p50 | p95 | p99 | wasted",
+        rows,
+    )
 }
 
 /// Table 5.1 of Birkedal 2006: bytes received per second, late or not, beside the published numbers; none where no
@@ -64,22 +50,10 @@ pub(crate) fn receive_rates(cells: &[Cell<'_, Run>]) -> Option<Table> {
             format!("{:.2} %", (tcp - thesis) / tcp * 100.0),
         ]);
     }
-    (!rows.is_empty()).then(|| Table {
-        caption: "Receive rate in Kibit/s, late bytes included (thesis, table 5.1; ours are medians)"
-            .to_owned(),
-        head: heads(&[
-            "link",
-            "control",
-            "published TCP",
-            "published LDC",
-            "lost",
-            "our plain TCP",
-            "our thesis rule",
-            "lost",
-        ]),
-        rows,
-        labels: 2,
-    })
+    let caption = "Receive rate in Kibit/s, late bytes included (thesis, table 5.1; ours are medians)";
+    let head =
+        "link | control | published TCP | published LDC | lost | our plain TCP | our thesis rule | lost";
+    (!rows.is_empty()).then(|| Table::new(caption, 2, head, rows))
 }
 
 /// The share of the ideal for each link, congestion control and scheme, with the numbers behind the text.
@@ -100,10 +74,10 @@ pub(crate) fn matrix(cells: &[Cell<'_, Run>]) -> (Table, Vec<Vec<Option<f64>>>) 
         rows.push(row);
         shares.push(spreads.iter().map(|spread| spread.map(|spread| spread.median)).collect());
     }
-    let mut head = heads(&["link", "control"]);
-    head.extend(schemes.iter().map(|name| scheme::label(name).to_owned()));
-    let caption = "Share of the ideal that was usable by the deadline (median [min .. max])".to_owned();
-    (Table { caption, head, rows, labels: 2 }, shares)
+    let caption = "Share of the ideal that was usable by the deadline (median [min .. max])";
+    let mut table = Table::new(caption, 2, "link | control", rows);
+    table.head.extend(schemes.iter().map(|name| scheme::label(name).to_owned()));
+    (table, shares)
 }
 
 /// The total that the thesis received in 60 s on this cell's link by this cell's scheme, in MiB; none where it did not
@@ -149,31 +123,15 @@ impl Published {
     }
 }
 
+const fn published(kibit: u64, kibits: [f64; 2], difference_percent: f64, mibs: [f64; 2]) -> Published {
+    let ([tcp_kibit, ldc_kibit], [tcp_mib, ldc_mib]) = (kibits, mibs);
+    Published { rate_bps: kibit * 1024, tcp_kibit, ldc_kibit, difference_percent, tcp_mib, ldc_mib }
+}
+
 const PUBLISHED: [Published; 3] = [
-    Published {
-        rate_bps: 1024 * 1024,
-        tcp_kibit: 862.47,
-        ldc_kibit: 851.96,
-        difference_percent: 1.22,
-        tcp_mib: 6.32,
-        ldc_mib: 6.24,
-    },
-    Published {
-        rate_bps: 512 * 1024,
-        tcp_kibit: 457.72,
-        ldc_kibit: 456.30,
-        difference_percent: 0.31,
-        tcp_mib: 3.35,
-        ldc_mib: 3.34,
-    },
-    Published {
-        rate_bps: 256 * 1024,
-        tcp_kibit: 235.88,
-        ldc_kibit: 235.24,
-        difference_percent: 0.27,
-        tcp_mib: 1.73,
-        ldc_mib: 1.72,
-    },
+    published(1024, [862.47, 851.96], 1.22, [6.32, 6.24]),
+    published(512, [457.72, 456.30], 0.31, [3.35, 3.34]),
+    published(256, [235.88, 235.24], 0.27, [1.73, 1.72]),
 ];
 
 #[cfg(test)]

@@ -25,6 +25,17 @@ pub(crate) struct Table {
 }
 
 impl Table {
+    /// A table whose heads are in one text, separated by ` | `.
+    pub(crate) fn new(
+        caption: impl Into<String>,
+        labels: usize,
+        head: &str,
+        rows: impl IntoIterator<Item = Vec<String>>,
+    ) -> Self {
+        let head = head.split(" | ").map(str::to_owned).collect();
+        Self { caption: caption.into(), head, rows: rows.into_iter().collect(), labels }
+    }
+
     /// The table as lines for a terminal. Where more than two columns are labels, the last names the row and those
     /// before it become a line above the rows that share them.
     pub(crate) fn to_terminal(&self) -> String {
@@ -80,10 +91,6 @@ pub(crate) fn median(spread: Option<Spread>, show: impl Fn(f64) -> String) -> St
     spread.map_or("–".to_owned(), |spread| show(spread.median))
 }
 
-fn heads(names: &[&str]) -> Vec<String> {
-    names.iter().map(|&name| name.to_owned()).collect()
-}
-
 const LINES: TableStyle = TableStyle::new()
     .top_border(LineStyle::none().fill('─').junction('─'))
     .header_separator(LineStyle::none().fill('─').junction('─'))
@@ -105,12 +112,8 @@ mod tests {
 
     #[test]
     fn a_table_lines_up_on_a_terminal() {
-        let table = Table {
-            caption: "shares".to_owned(),
-            head: heads(&["scheme", "share"]),
-            rows: vec![heads(&["plain TCP", "1 %"]), heads(&["Freshwire", "100 %"])],
-            labels: 1,
-        };
+        let rows = [["plain TCP", "1 %"], ["Freshwire", "100 %"]].map(|row| row.map(str::to_owned).to_vec());
+        let table = Table::new("shares", 1, "scheme | share", rows);
         let text = table.to_terminal();
         assert!(text.starts_with("shares\n"), "{text}");
         let lines: Vec<&str> = text.lines().collect();
@@ -120,16 +123,13 @@ mod tests {
 
     #[test]
     fn rows_that_share_their_path_stand_under_it() {
-        let table = Table {
-            caption: String::new(),
-            head: heads(&["link", "control", "scheme", "share"]),
-            rows: vec![
-                heads(&["fast", "cubic", "plain TCP", "1 %"]),
-                heads(&["fast", "cubic", "Freshwire", "9 %"]),
-                heads(&["slow", "cubic", "plain TCP", "1 %"]),
-            ],
-            labels: 3,
-        };
+        let rows = [
+            ["fast", "cubic", "plain TCP", "1 %"],
+            ["fast", "cubic", "Freshwire", "9 %"],
+            ["slow", "cubic", "plain TCP", "1 %"],
+        ];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec());
+        let table = Table::new("", 3, "link | control | scheme | share", rows);
         let text = table.to_terminal();
         let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
         assert_eq!(lines[2], " scheme        share");

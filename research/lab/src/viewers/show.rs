@@ -56,30 +56,14 @@ pub(super) fn table(runs: &[Run]) -> Table {
             with_range(spread(|run| run.segments.as_ref().and_then(Segments::full_share)), percent),
         ]
     });
-    let head = [
-        "link",
-        "player",
-        "server",
-        "N",
-        "median age",
-        "p95",
-        "max",
-        "pictures",
-        "keyframes",
-        "longest freeze",
-        "recovery",
-        "complaints",
-        "torn",
-        "full segments",
-    ];
-    Table {
-        caption: "Age of what players show, from its capture; freezes; recovery to below 1 s after the link's return \
-                  (median [min .. max] over runs)"
-            .to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-        labels: 3,
-    }
+    Table::new(
+        "Age of what players show, from its capture; freezes; recovery to below 1 s after the link's return \
+                  (median [min .. max] over runs)",
+        3,
+        "link | player | server | N | median age | p95 | max | pictures | keyframes | longest freeze | recovery | complaints | \
+         torn | full segments",
+        rows,
+    )
 }
 
 /// The age over time, and all numbers, as one page.

@@ -341,15 +341,12 @@ fn profiles(stage: &Stage, filming: &Filming, report: &mut Report) -> anyhow::Re
         ]);
     }
     rows.push(["published", "–", "– (1.27)", "– (0.05)", "– (13)", "– (4.27)"].map(str::to_owned).to_vec());
-    let head = ["change", "samples", "locks %", "queue and device %", "TCP's ACKs %", "camera's thread %"];
-    let table = Table {
-        caption:
-            "table 4.5: shares of the samples of the send path, and in brackets of the camera's processor"
-                .to_owned(),
-        head: head.map(str::to_owned).to_vec(),
+    let table = Table::new(
+        "table 4.5: shares of the samples of the send path, and in brackets of the camera's processor",
+        1,
+        "change | samples | locks % | queue and device % | TCP's ACKs % | camera's thread %",
         rows,
-        labels: 1,
-    };
+    );
     report.notes.push(format!("mixed: {}", table.to_terminal()));
     Ok(())
 }
@@ -358,14 +355,8 @@ fn notes(share: f64, speed: f64, report: &mut Report) {
     let row = |(mix, change, tcp, udp, pictures, load): &(&str, &str, &str, &str, &str, &str)| {
         [mix, change, tcp, udp, pictures, load].map(|cell| (*cell).to_owned()).to_vec()
     };
-    let table = Table {
-        caption: "published (tables 4.4, 4.6 and 5.1)".to_owned(),
-        head: ["viewers", "change", "TCP KB/s", "UDP KB/s", "pictures/s", "load %"]
-            .map(str::to_owned)
-            .to_vec(),
-        rows: PUBLISHED.iter().map(row).collect(),
-        labels: 2,
-    };
+    let head = "viewers | change | TCP KB/s | UDP KB/s | pictures/s | load %";
+    let table = Table::new("published (tables 4.4, 4.6 and 5.1)", 2, head, PUBLISHED.iter().map(row));
     report.notes.push(format!("mixed: {}", table.to_terminal()));
     report.notes.push(format!(
         "mixed: the near host had {:.1} % of processor 0, and filmed {speed} times as fast as the document's camera. Load is the part of\n\

@@ -34,24 +34,22 @@ pub(super) fn lengths(study: &Study) -> Table {
         study.seed,
         study.rms()
     );
-    let head = ["interval", "delay", "published", "ours ± std. error", "off by", "ours over time"];
-    table(caption, &head, rows.collect(), 2)
+    Table::new(caption, 2, "interval | delay | published | ours ± std. error | off by | ours over time", rows)
 }
 
 pub(super) fn regression(study: &Study) -> Table {
     let share = |share: f64| format!("{:.2} %", share * 100.0);
     let rows =
         study.regression.iter().map(|row| vec![row.factor.to_owned(), share(row.published), share(row.ours)]);
-    let caption = "Section 5.3: share of the variation of table 2".to_owned();
-    table(caption, &["factor", "published", "ours"], rows.collect(), 1)
+    Table::new("Section 5.3: share of the variation of table 2", 1, "factor | published | ours", rows)
 }
 
 pub(super) fn readings(study: &Study) -> Table {
     let rows = study.readings.iter().map(|fit| {
         vec![fit.reading.to_owned(), format!("{:.2}", fit.rms), format!("{:.2}", fit.rms_over_time)]
     });
-    let caption = "What a transaction is of: distance from table 2 (RMS, packets)".to_owned();
-    table(caption, &["reading", "over observations", "over time"], rows.collect(), 1)
+    let caption = "What a transaction is of: distance from table 2 (RMS, packets)";
+    Table::new(caption, 1, "reading | over observations | over time", rows)
 }
 
 pub(super) fn curves(curves: &[Curve]) -> Table {
@@ -74,26 +72,13 @@ pub(super) fn curves(curves: &[Curve]) -> Table {
         ]
     });
     let caption =
-        "Figures 3, 10, 11: overflows at an interval of 2 (first seed, and means of all repetitions)"
-            .to_owned();
-    let head = [
-        "figure",
-        "delay",
-        "push",
-        "published",
-        "first seed",
-        "mean",
-        "packets lost",
-        "mean length",
-        "pushes",
-    ];
-    table(caption, &head, rows.collect(), 1)
+        "Figures 3, 10, 11: overflows at an interval of 2 (first seed, and means of all repetitions)";
+    let head = "figure | delay | push | published | first seed | mean | packets lost | mean length | pushes";
+    Table::new(caption, 1, head, rows)
 }
 
 pub(super) fn overflows(cells: &[Overflows]) -> Table {
-    let mut head = vec!["delay".to_owned()];
-    head.extend(INTERVALS.map(|interval| format!("interval {interval}")));
-    head.push("most with push".to_owned());
+    let intervals = INTERVALS.map(|interval| format!("interval {interval}"));
     let delays = cells.iter().filter(|cell| cell.interval == INTERVALS[0]).map(|cell| cell.delay);
     let rows = delays.map(|delay| {
         let row: Vec<&Overflows> = cells.iter().filter(|cell| cell.delay == delay).collect();
@@ -101,8 +86,8 @@ pub(super) fn overflows(cells: &[Overflows]) -> Table {
         let numbers = row.iter().map(|cell| cell.refused).chain([most]).map(|number| format!("{number:.1}"));
         [ticks(delay)].into_iter().chain(numbers).collect()
     });
-    let caption = "Figure 9: packets that a full socket buffer refused".to_owned();
-    Table { caption, head, rows: rows.collect(), labels: 1 }
+    let caption = "Figure 9: packets that a full socket buffer refused";
+    Table::new(caption, 1, &format!("delay | {} | most with push", intervals.join(" | ")), rows)
 }
 
 pub(super) fn takes(rows: &[Takes]) -> Table {
@@ -114,11 +99,9 @@ pub(super) fn takes(rows: &[Takes]) -> Table {
         cells.push(push);
         cells
     });
-    let caption =
-        "Figure 12: times at which the program gets packets; the longer delay costs 88.2 % and 16.7 % as published"
-            .to_owned();
-    let head = ["buffer", "UNIX, delay 5", "delay 10", "less by", "push, delay 5", "delay 10", "less by"];
-    table(caption, &head, rows.collect(), 1)
+    let caption = "Figure 12: times at which the program gets packets; the longer delay costs 88.2 % and 16.7 % as published";
+    let head = "buffer | UNIX, delay 5 | delay 10 | less by | push, delay 5 | delay 10 | less by";
+    Table::new(caption, 1, head, rows)
 }
 
 pub(super) fn processes(study: &Study) -> Table {
@@ -127,13 +110,8 @@ pub(super) fn processes(study: &Study) -> Table {
         let [first, even] = row.taken.map(|taken| format!("{taken:.1}"));
         vec![row.processes.to_string(), format!("{:.2}", row.idle_ticks), idle, first, even]
     });
-    let caption = "The number of processes: idle time, and packets taken in it".to_owned();
-    let head = ["processes", "idle ticks", "share", "all for one socket", "spread evenly"];
-    table(caption, &head, rows.collect(), 1)
-}
-
-fn table(caption: String, head: &[&str], rows: Vec<Vec<String>>, labels: usize) -> Table {
-    Table { caption, head: head.iter().map(|&text| text.to_owned()).collect(), rows, labels }
+    let caption = "The number of processes: idle time, and packets taken in it";
+    Table::new(caption, 1, "processes | idle ticks | share | all for one socket | spread evenly", rows)
 }
 
 fn ticks(ticks: f64) -> String {

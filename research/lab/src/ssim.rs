@@ -31,21 +31,11 @@ impl Ssim {
         format: &str,
         pictures: Option<Range<usize>>,
     ) -> anyhow::Result<Self> {
-        let size = format!("{WIDTH}x{HEIGHT}");
         let mut command = ffmpeg::command();
-        command.args([
-            "-f",
-            "rawvideo",
-            "-pix_fmt",
-            "yuv420p",
-            "-s",
-            &size,
-            "-framerate",
-            "25",
-            "-i",
-            "pipe:0",
-        ]);
-        command.args(["-f", format, "-i"]).arg(ffmpeg::file(original));
+        let input = format!(
+            "-f rawvideo -pix_fmt yuv420p -s {WIDTH}x{HEIGHT} -framerate 25 -i pipe:0 -f {format} -i"
+        );
+        command.args(input.split(' ')).arg(ffmpeg::file(original));
         let cut = pictures.map_or(String::new(), |Range { start, end }| {
             format!("trim=start_frame={start}:end_frame={end},")
         });
@@ -85,11 +75,10 @@ fn value(line: &str) -> Option<f64> {
 
 /// A picture as JPEG.
 pub(crate) fn jpeg(picture: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let size = format!("{WIDTH}x{HEIGHT}");
-    let mut command = ffmpeg::command();
-    command.args(["-f", "rawvideo", "-pix_fmt", "yuv420p", "-s", &size, "-i", "pipe:0"]);
-    command.args(["-frames:v", "1", "-q:v", "5", "-f", "mjpeg", "pipe:1"]);
-    let mut running = Running::start(&mut command, true, true)?;
+    let words = format!(
+        "-f rawvideo -pix_fmt yuv420p -s {WIDTH}x{HEIGHT} -i pipe:0 -frames:v 1 -q:v 5 -f mjpeg pipe:1"
+    );
+    let mut running = Running::start(ffmpeg::command().args(words.split(' ')), true, true)?;
     let mut input = running.input()?;
     // It reads all of one picture before it writes, so neither side waits for the other.
     input.write_all(picture).context("ffmpeg takes no picture")?;

@@ -15,10 +15,11 @@ use freshwire_io::now;
 use freshwire_record::Timestamp;
 use freshwire_server::hub::HubConfig;
 use freshwire_server::values::{Content, Topic, Topics, WatchRequest};
-use rustix::time::{ClockId, clock_gettime};
+use freshwire_units::Timestamp;
+use rustix::time::ClockId;
 use tokio::runtime::Runtime;
 
-use super::machine::allow_files;
+use super::machine::{allow_files, processor_time};
 use super::series::{Goal, Report, Unit};
 use crate::histogram::{Histogram, Summary};
 use crate::output::say;
@@ -101,14 +102,14 @@ fn run(runtime: &Runtime, slow: usize, keys: usize) -> anyhow::Result<Outcome> {
     let end = fast.try_clone().context("cannot duplicate a socket")?;
     let from = now();
     let reading = std::thread::spawn(move || read(fast, from));
-    let processor = thread_time();
+    let processor = processor_time(ClockId::ThreadCPUTime);
     let changes = RATE * TIME.as_secs() as u32;
     for change in 0..changes {
         let due = from + TIME * change / changes;
         std::thread::sleep(due.saturating_since(now()));
         set(&topic, change as usize % keys)?;
     }
-    let change = (thread_time() - processor) / changes;
+    let change = (processor_time(ClockId::ThreadCPUTime) - processor) / changes;
     std::thread::sleep(Duration::from_millis(200));
     end.shutdown(Shutdown::Both).context("cannot end a reader")?;
     let delays = reading.join().map_err(|_| anyhow::anyhow!("the reader has panicked"))?;
@@ -116,11 +117,6 @@ fn run(runtime: &Runtime, slow: usize, keys: usize) -> anyhow::Result<Outcome> {
     slow.iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
     let _ended = sipping.join();
     Ok(Outcome { delays: delays.summary().context("nothing came to the reader")?, change })
-}
-
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn set(topic: &Topic, key: usize) -> anyhow::Result<()> {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use freshwire::a1::{ConnectConfig, Connection, ConnectionConfig, Node, NodeConfig};
 use freshwire_io::now;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
-use super::machine::private_bytes;
+use super::machine::{private_bytes, processor_time};
 use super::series::{Goal, Report, Unit};
 use crate::output::say;
 
@@ -94,9 +94,9 @@ impl Idle {
         let opening = now().saturating_since(begin);
         std::thread::sleep(SETTLE);
         let private_bytes = private_bytes()?.saturating_sub(before);
-        let used = processor_time();
+        let used = processor_time(ClockId::ProcessCPUTime);
         std::thread::sleep(time);
-        let processor = processor_time().saturating_sub(used);
+        let processor = processor_time(ClockId::ProcessCPUTime).saturating_sub(used);
         let closed = ends.iter().filter_map(Connection::closed).next();
         anyhow::ensure!(closed.is_none(), "a connection ended: {closed:?}");
         Ok(Self { opening, private_bytes, processor })
@@ -113,10 +113,4 @@ fn open(near: &Node, far: &Node, connections: usize) -> anyhow::Result<Vec<Conne
         ends.push(far.accept(PATIENCE)?.context("the connection was not accepted")?);
     }
     Ok(ends)
-}
-
-/// What this process has used so far.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

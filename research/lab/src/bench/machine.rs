@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+
+use crate::schema::Environment;
 
 /// What a number depends on besides the code.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Machine {
-    commit: &'static str,
-    freshwire: &'static str,
+    commit: String,
+    freshwire: String,
     kernel: String,
     cpu: String,
-    cores: usize,
+    cores: u32,
     congestion: String,
     /// Load of the last minute: above the number of cores others disturb the numbers.
     load: Option<f64>,
@@ -24,26 +27,18 @@ pub(super) struct Machine {
 
 impl Machine {
     pub(super) fn look() -> Self {
-        let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let Environment { commit, kernel, cpu, cores, freshwire, command } = Environment::here();
         let load = fs::read_to_string("/proc/loadavg").ok();
+        let load = load.and_then(|text| text.split_whitespace().next()?.parse().ok());
         let congestion = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
-        Self {
-            commit: env!("FRESHWIRE_COMMIT"),
-            freshwire: env!("CARGO_PKG_VERSION"),
-            kernel: freshwire_io::tcp::kernel_release(),
-            cpu: model.map_or("unknown", |(_, name)| name).to_owned(),
-            cores: std::thread::available_parallelism().map_or(1, Into::into),
-            congestion: congestion.trim().to_owned(),
-            load: load.and_then(|text| text.split_whitespace().next()?.parse().ok()),
-            command: std::env::args().collect::<Vec<_>>().join(" "),
-        }
+        let congestion = congestion.trim().to_owned();
+        Self { commit, freshwire, kernel, cpu, cores, congestion, load, command }
     }
 
     pub(super) fn text(&self) -> String {
         let Self { commit, kernel, cpu, cores, congestion, .. } = self;
         let mut text = format!("{cpu}, {cores} cores, Linux {kernel}, {congestion}, commit {commit}");
-        if let Some(load) = self.load.filter(|&load| load > *cores as f64) {
+        if let Some(load) = self.load.filter(|&load| load > f64::from(*cores)) {
             text += &format!("\nload {load}: other programs disturb these numbers; believe the ratios only");
         }
         text
@@ -141,6 +136,12 @@ impl Resident {
     pub(super) fn sum(self) -> u64 {
         self.private + self.shared
     }
+}
+
+/// Processor time by one of the clocks of this process.
+pub(super) fn processor_time(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// The calling thread, for [`thread_time`].

@@ -169,30 +169,11 @@ impl Recipe {
             RATE_KBIT * 11 / 10,
             RATE_KBIT * 3 / 10
         );
-        let rate = format!("{RATE_KBIT}k");
-        let frames = frames.to_string();
-        let encoder = [
-            "-map",
-            "[v]",
-            "-frames:v",
-            &frames,
-            "-an",
-            "-c:v",
-            "libx264",
-            "-preset",
-            "veryfast",
-            "-profile:v",
-            "high",
-            "-pix_fmt",
-            "yuv420p",
-            "-b:v",
-            &rate,
-            "-x264-params",
-            &ladder,
-            "-f",
-            "h264",
-        ];
-        arguments.extend(encoder.map(Into::into));
+        let encoder = format!(
+            "-map [v] -frames:v {frames} -an -c:v libx264 -preset veryfast -profile:v high -pix_fmt yuv420p \
+             -b:v {RATE_KBIT}k -x264-params {ladder} -f h264"
+        );
+        arguments.extend(encoder.split(' ').map(Into::into));
         let note = format!("{identity}\n{arguments:?}\n");
         Ok(Self { arguments, note })
     }

@@ -132,34 +132,24 @@ impl Recipe {
         folder: &Path,
         say: impl Fn(&str),
     ) -> anyhow::Result<Self> {
-        let mut arguments: Vec<OsString> = Vec::new();
-        match entry.pictures {
-            Pictures::Film(clip) => {
-                arguments.extend(["-stream_loop".into(), "-1".into(), "-i".into()]);
-                arguments.push(ffmpeg::file(&film(clip, folder, say)?).as_ref().to_owned());
-            }
+        let mut arguments = match entry.pictures {
+            Pictures::Film(clip) => looped(&film(clip, folder, say)?),
             Pictures::Camera(width, height) => {
-                arguments.extend(["-f".into(), "lavfi".into(), "-i".into(), camera(width, height).into()]);
+                vec!["-f".into(), "lavfi".into(), "-i".into(), camera(width, height).into()]
             }
-            Pictures::Slides => arguments.extend(["-f", "lavfi", "-i", SLIDES].map(Into::into)),
-        }
+            Pictures::Slides => words(&format!("-f lavfi -i {SLIDES}")).collect(),
+        };
         let extension = if entry.encoder.starts_with("libx26") { TRANSPORT } else { IVF };
-        if with_sound {
-            arguments.extend(["-f", "lavfi", "-i", BEEPS].map(Into::into));
-        }
-        arguments.extend(["-map", "0:v:0"].map(Into::into));
-        if with_sound {
-            arguments.extend(["-map", "1:a:0", "-c:a", "aac", "-b:a", "96k"].map(Into::into));
-        }
-        arguments.extend([
-            "-t".into(),
-            seconds.to_string().into(),
-            "-pix_fmt".into(),
-            "yuv420p".into(),
-            "-c:v".into(),
-        ]);
-        arguments.extend(entry.encoder.split(' ').map(Into::into));
-        arguments.extend(container(extension));
+        let (beeps, sound) = match with_sound {
+            true => (format!("-f lavfi -i {BEEPS} "), " -map 1:a:0 -c:a aac -b:a 96k"),
+            false => (String::new(), ""),
+        };
+        let Entry { encoder, .. } = entry;
+        let output = format!(
+            "{beeps}-map 0:v:0{sound} -t {seconds} -pix_fmt yuv420p -c:v {encoder} {}",
+            container(extension)
+        );
+        arguments.extend(words(&output));
         Ok(Self { arguments, extension })
     }
 
@@ -179,19 +169,12 @@ impl Recipe {
             }
         };
         let about = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let mut arguments: Vec<OsString> = ["-stream_loop", "-1", "-i"].map(Into::into).to_vec();
-        arguments.push(ffmpeg::file(path).as_ref().to_owned());
-        arguments.extend(["-map", "0:v:0", "-c:v", "copy"].map(Into::into));
-        if with_sound {
-            arguments.extend(["-map", "0:a:0", "-c:a", "aac", "-b:a", "96k"].map(Into::into));
-        }
-        arguments.extend(["-t".into(), seconds.to_string().into()]);
+        let mut arguments = looped(path);
+        let sound = if with_sound { " -map 0:a:0 -c:a aac -b:a 96k" } else { "" };
+        arguments.extend(words(&format!("-map 0:v:0 -c:v copy{sound} -t {seconds} -metadata")));
         // Means nothing to ffmpeg, and tells a file from another one of its name.
-        arguments.extend([
-            "-metadata".into(),
-            format!("comment={} {:?}", about.len(), about.modified().ok()).into(),
-        ]);
-        arguments.extend(container(extension));
+        arguments.push(format!("comment={} {:?}", about.len(), about.modified().ok()).into());
+        arguments.extend(words(container(extension)));
         Ok(Self { arguments, extension })
     }
 
@@ -202,27 +185,26 @@ impl Recipe {
 }
 
 /// A server sees the end of a picture in MPEG-TS where its length is given.
-fn container(extension: &str) -> impl Iterator<Item = OsString> {
-    let words: &[&str] = if extension == TRANSPORT {
-        &["-f", "mpegts", "-omit_video_pes_length", "0", "-muxdelay", "0", "-muxpreload", "0"]
+fn container(extension: &str) -> &'static str {
+    if extension == TRANSPORT {
+        "-f mpegts -omit_video_pes_length 0 -muxdelay 0 -muxpreload 0"
     } else {
-        &["-f", "ivf"]
-    };
-    words.iter().map(Into::into)
+        "-f ivf"
+    }
+}
+
+/// A file as input, from its begin again and again.
+fn looped(path: &Path) -> Vec<OsString> {
+    words("-stream_loop -1 -i").chain([ffmpeg::file(path).as_ref().to_owned()]).collect()
+}
+
+fn words(text: &str) -> impl Iterator<Item = OsString> {
+    text.split(' ').map(Into::into)
 }
 
 fn codec(path: &Path) -> anyhow::Result<String> {
     let mut command = Command::new("ffprobe");
-    command.args([
-        "-v",
-        "error",
-        "-select_streams",
-        "v:0",
-        "-show_entries",
-        "stream=codec_name",
-        "-of",
-        "csv=p=0",
-    ]);
+    command.args("-v error -select_streams v:0 -show_entries stream=codec_name -of csv=p=0".split(' '));
     let output = command
         .arg(ffmpeg::file(path))
         .stdin(Stdio::null())

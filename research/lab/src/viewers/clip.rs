@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use freshwire_record::Timestamp;
 
+use crate::ffmpeg;
 use crate::scenario::wait_until;
 
 /// Pictures a second.
@@ -262,37 +262,15 @@ const HAS_ADAPTATION: u8 = 0x20;
 
 /// A closed ladder of I, P, B and b pictures in real time's shape: the rate is kept over half a second.
 fn encode(path: &Path, duration: Duration, rate_bps: u64) -> anyhow::Result<()> {
-    let rate = rate_bps.to_string();
-    let mut command = Command::new("nice");
-    command.args([
-        "-n",
-        "19",
-        "ffmpeg",
-        "-hide_banner",
-        "-nostdin",
-        "-loglevel",
-        "error",
-        "-y",
-        "-f",
-        "lavfi",
-    ]);
-    command.args(["-i", &pattern(), "-t", &duration.as_secs().to_string()]);
-    command.args(["-c:v", "libx264", "-preset", "veryfast", "-b:v", &rate, "-maxrate", &rate]);
-    command.args(["-bufsize", &(rate_bps / 2).to_string(), "-x264-params"]);
-    command.arg(format!(
-        "keyint={KEY_INTERVAL}:min-keyint={KEY_INTERVAL}:scenecut=0:bframes=3:b-pyramid=strict:b-adapt=0:aud=1"
-    ));
-    command.args(["-f", "mpegts", "-omit_video_pes_length", "0", "-muxdelay", "0", "-muxpreload", "0"]);
-    let output = command
-        .arg(path)
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot start ffmpeg, which encodes the stream: install ffmpeg")?;
-    ensure!(
-        output.status.success(),
-        "ffmpeg cannot encode the stream: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
+    let mut command = ffmpeg::command();
+    command.args(["-y", "-f", "lavfi", "-i", &pattern(), "-t", &duration.as_secs().to_string()]);
+    let encoder = format!(
+        "-c:v libx264 -preset veryfast -b:v {rate_bps} -maxrate {rate_bps} -bufsize {} -x264-params \
+         keyint={KEY_INTERVAL}:min-keyint={KEY_INTERVAL}:scenecut=0:bframes=3:b-pyramid=strict:b-adapt=0:aud=1 \
+         -f mpegts -omit_video_pes_length 0 -muxdelay 0 -muxpreload 0",
+        rate_bps / 2
     );
+    ffmpeg::run(command.args(encoder.split(' ')).arg(ffmpeg::file(path)), "encode the stream")?;
     Ok(())
 }
 

@@ -116,22 +116,16 @@ impl Drop for Running {
 /// Shows nothing, so the number's rows are all that it has to give.
 fn ffmpeg(transport: &str) -> Command {
     let mut command = Command::new("ffmpeg");
-    command.args(["-hide_banner", "-nostdin", "-loglevel", "repeat+level+warning", "-threads", "1"]);
-    // What is known from the session's description needs no probing.
-    command.args([
-        "-rtsp_transport",
-        transport,
-        "-fflags",
-        "nobuffer",
-        "-flags",
-        "low_delay",
-        "-probesize",
-        "32",
-    ]);
-    command.args(["-analyzeduration", "0", "-fpsprobesize", "0", "-i", &server::url(), "-an", "-vf"]);
     let (width, height) = CODE_SIZE;
-    command.arg(format!("crop={WIDTH}:{CODE_ROWS}:0:0,scale={width}:{height}:flags=area,format=gray"));
-    command.args(["-fps_mode", "passthrough", "-f", "rawvideo", "-flush_packets", "1", "pipe:1"]);
+    // What is known from the session's description needs no probing.
+    let words = format!(
+        "-hide_banner -nostdin -loglevel repeat+level+warning -threads 1 -rtsp_transport {transport} -fflags nobuffer \
+         -flags low_delay -probesize 32 -analyzeduration 0 -fpsprobesize 0 -i {} -an \
+         -vf crop={WIDTH}:{CODE_ROWS}:0:0,scale={width}:{height}:flags=area,format=gray \
+         -fps_mode passthrough -f rawvideo -flush_packets 1 pipe:1",
+        server::url()
+    );
+    command.args(words.split(' '));
     command
 }
 

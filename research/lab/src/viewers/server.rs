@@ -50,16 +50,10 @@ impl Server {
             Self::Freshwire => {
                 // Programs: own
                 let mut command = Command::new(product::program()?);
-                command.args([
-                    "serve",
-                    "live=-",
-                    "--open",
-                    "--listen-http",
-                    "none",
-                    "--listen-internal",
-                    "none",
-                ]);
-                command.args(["--listen-rtsp", &listen.to_string()]);
+                let words = format!(
+                    "serve live=- --open --listen-http none --listen-internal none --listen-rtsp {listen}"
+                );
+                command.args(words.split(' '));
                 command.args(config.into_iter().flat_map(|file| [Path::new("--config"), file]));
                 command
             }

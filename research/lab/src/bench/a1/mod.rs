@@ -11,8 +11,9 @@ mod quic;
 use std::time::Duration;
 
 use freshwire::a1::Protection;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
+use super::machine::processor_time;
 use super::series::{Goal, Grid, Report, Spread, Unit};
 use crate::output::say;
 use bulk::Bulk;
@@ -182,9 +183,9 @@ fn bulk(
     (block, time): (usize, Duration),
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let before = processor_time();
+    let before = processor_time(ClockId::ProcessCPUTime);
     let bulk = subject.bulk(place, block, time)?;
-    let used = processor_time().saturating_sub(before);
+    let used = processor_time(ClockId::ProcessCPUTime).saturating_sub(before);
     anyhow::ensure!(
         !subject.is_reliable() || bulk.bytes == bulk.sent,
         "{name}: {} of {} bytes arrived",
@@ -198,12 +199,6 @@ fn bulk(
         report.add(cost, name, Unit::SecondsPerGigabyte, used.as_secs_f64() / gigabytes);
     }
     Ok(())
-}
-
-/// What this process has used so far, the threads that have ended included.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// A row for each size, a column for each subject.

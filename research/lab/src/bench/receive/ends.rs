@@ -14,7 +14,10 @@ use freshwire_push::sys::Batch;
 use freshwire_push::{Backend, Config, Policy, Receiver, Tag};
 use freshwire_record::Timestamp;
 use rustix::net::sockopt;
+use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
+
+use crate::bench::machine::processor_time;
 
 use super::plan::{DEADLINE, KERNEL_BUFFER, KEYS, Method, Plan, Rule};
 
@@ -168,7 +171,7 @@ fn stall(method: Method, rate: u64, count: u64, mut seed: u64) -> anyhow::Result
     let (mut outcome, mut takes) = (Outcome::default(), Vec::new());
     let mut works = now();
     let mut timing: Option<(Timestamp, u32)> = None;
-    let before = processor_time();
+    let before = processor_time(ClockId::ProcessCPUTime);
     loop {
         match source.take(&mut buffer) {
             Ok(_) => outcome.received += 1,
@@ -189,7 +192,7 @@ fn stall(method: Method, rate: u64, count: u64, mut seed: u64) -> anyhow::Result
             timing = Some((works, TIMED));
         }
     }
-    outcome.cpu_ns = (processor_time() - before).as_nanos() as f64;
+    outcome.cpu_ns = (processor_time(ClockId::ProcessCPUTime) - before).as_nanos() as f64;
     sender.wait().context("the sender is lost")?;
     takes.sort_by(f64::total_cmp);
     outcome.take_ns = takes.get(takes.len() / 2).copied().unwrap_or(f64::NAN);
@@ -244,11 +247,6 @@ fn slow(rule: Rule, rate: u64, count: u64) -> anyhow::Result<Outcome> {
 fn by_key(payload: &[u8]) -> Tag {
     let number = payload.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
     Tag { key: number.map(|number| number % KEYS), lifetime: None }
-}
-
-fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Knuth's MMIX generator.

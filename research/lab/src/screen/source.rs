@@ -13,12 +13,14 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use freshwire_media::demux::{Config, Demux, Event};
+use freshwire_media::ivf;
 use freshwire_media::unit::{Kind, VideoCodec};
 use freshwire_record::Timestamp;
 
 use super::schema::{Picture, Window};
+use crate::coded::{Pes, pes_packets, slices};
 use crate::scenario::wait_until;
 
 /// Ticks a second of the clocks of MPEG-TS and of RTP video.
@@ -83,27 +85,10 @@ impl Codec {
             Self::H265 => header >> 1 & 63 < 32,
             Self::Av1 | Self::Vp9 => true,
         };
-        if matches!(self, Self::Av1 | Self::Vp9) {
-            return bytes.to_vec();
+        match self {
+            Self::H264 | Self::H265 => slices(bytes, is_slice),
+            Self::Av1 | Self::Vp9 => bytes.to_vec(),
         }
-        let begins: Vec<usize> = bytes
-            .windows(3)
-            .enumerate()
-            .filter(|(_, window)| *window == [0, 0, 1])
-            .map(|(at, _)| at + 3)
-            .collect();
-        let mut essence = Vec::with_capacity(bytes.len());
-        for (place, &begin) in begins.iter().enumerate() {
-            let end = begins.get(place + 1).map_or(bytes.len(), |next| next - 3);
-            let mut nal = bytes.get(begin..end).unwrap_or_default();
-            while let [head @ .., 0] = nal {
-                nal = head;
-            }
-            if nal.first().copied().is_some_and(is_slice) {
-                essence.extend_from_slice(nal);
-            }
-        }
-        essence
     }
 }
 
@@ -123,7 +108,7 @@ impl Source {
 
     fn parse(bytes: Vec<u8>) -> anyhow::Result<Self> {
         let (timed, mut carried) =
-            if bytes.starts_with(IVF_MAGIC) { ivf(&bytes)? } else { transport(&bytes)? };
+            if bytes.starts_with(ivf::MAGIC) { ivf(&bytes)? } else { transport(&bytes)? };
         let Units { pictures: units, sound, codec } = Units::of(&bytes)?;
         let left_out = carried.len().checked_sub(units.len()).context("pictures are missing")?;
         carried.drain(..left_out);
@@ -274,82 +259,29 @@ impl Units {
 type Parsed = (Vec<(i64, Range<usize>)>, Vec<Carried>);
 
 fn ivf(bytes: &[u8]) -> anyhow::Result<Parsed> {
-    let word =
-        |at: usize| bytes.get(at..at + 4).and_then(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)));
-    let (rate, scale) = word(16).zip(word(20)).context("an IVF file without its header")?;
-    let (mut timed, mut pictures) = (Vec::new(), Vec::new());
-    let mut at = IVF_HEADER_BYTES;
-    while let Some((size, time)) = word(at).zip(word(at + 4)) {
-        let end = at + IVF_FRAME_HEADER_BYTES + size as usize;
-        ensure!(end <= bytes.len(), "an IVF file that was cut");
-        let pts = i64::from(time) * i64::from(scale) * i64::from(TICKS) / i64::from(rate.max(1));
-        let begin = if pictures.is_empty() { 0 } else { at };
-        timed.push((pts, begin..end));
+    let mut reader = ivf::Reader::new(bytes.len());
+    reader.push(bytes);
+    reader.finish();
+    let (mut timed, mut pictures, mut at) = (Vec::new(), Vec::new(), 0);
+    for frame in reader {
+        let ivf::Frame { pts, bytes } = frame?;
+        let (begin, pts) = (at, pts.ticks(TICKS));
+        at = at.max(IVF_HEADER_BYTES) + IVF_FRAME_HEADER_BYTES + bytes.len();
+        timed.push((pts, begin..at));
         pictures.push(Carried { pts, dts: pts, is_open: false });
-        at = end;
     }
     Ok((timed, pictures))
 }
 
-const IVF_MAGIC: &[u8] = b"DKIF";
 const IVF_HEADER_BYTES: usize = 32;
 const IVF_FRAME_HEADER_BYTES: usize = 12;
 
-/// Each PES packet with the tables before it.
 fn transport(bytes: &[u8]) -> anyhow::Result<Parsed> {
-    let (mut timed, mut pictures) = (Vec::<(i64, Range<usize>)>::new(), Vec::new());
-    let mut from = 0;
-    for (place, packet) in bytes.chunks_exact(PACKET_BYTES).enumerate() {
-        let &[SYNC, high, low, flags, ref body @ ..] = packet else { bail!("no MPEG-TS packet at {place}") };
-        let pid = u16::from_be_bytes([high & 0x1f, low]);
-        let end = (place + 1) * PACKET_BYTES;
-        if !MEDIA_PIDS.contains(&pid) || flags & HAS_PAYLOAD == 0 {
-            continue;
-        }
-        if high & STARTS_UNIT != 0 {
-            let adaptation = if flags & HAS_ADAPTATION == 0 { 0 } else { 1 + usize::from(body[0]) };
-            let pes = Pes::parse(body.get(adaptation..).unwrap_or_default()).context("no PES header")?;
-            if pes.is_video {
-                pictures.push(Carried { pts: pes.pts, dts: pes.dts, is_open: pes.is_open });
-            }
-            timed.push((pes.dts, from..end));
-        } else if let Some((_, range)) = timed.last_mut() {
-            range.end = end;
-        }
-        from = end;
-    }
-    Ok((timed, pictures))
+    let packets = pes_packets(bytes)?;
+    let pictures = packets.iter().filter(|pes| pes.is_video);
+    let pictures = pictures.map(|&Pes { pts, dts, is_open, .. }| Carried { pts, dts, is_open }).collect();
+    Ok((packets.into_iter().map(|pes| (pes.dts, pes.packets)).collect(), pictures))
 }
-
-struct Pes {
-    is_video: bool,
-    pts: i64,
-    dts: i64,
-    is_open: bool,
-}
-
-impl Pes {
-    fn parse(payload: &[u8]) -> Option<Self> {
-        let [0, 0, 1, id, length @ ..] = payload else { return None };
-        let &[high, low, _, flags, _, ref times @ ..] = length else { return None };
-        let time = |at: usize| {
-            let &[a, b, c, d, e] = times.get(at..at + 5)? else { return None };
-            let [a, b, c, d, e] = [a, b, c, d, e].map(i64::from);
-            Some((a >> 1 & 7) << 30 | b << 22 | (c >> 1) << 15 | d << 7 | e >> 1)
-        };
-        let pts = time(0).filter(|_| flags & 0x80 != 0)?;
-        let dts = if flags & 0x40 != 0 { time(5)? } else { pts };
-        Some(Self { is_video: id & 0xf0 == 0xe0, pts, dts, is_open: [high, low] == [0, 0] })
-    }
-}
-
-const PACKET_BYTES: usize = 188;
-const SYNC: u8 = 0x47;
-/// Where ffmpeg puts the streams; tables are elsewhere.
-const MEDIA_PIDS: Range<u16> = 0x100..0x1000;
-const STARTS_UNIT: u8 = 0x40;
-const HAS_PAYLOAD: u8 = 0x10;
-const HAS_ADAPTATION: u8 = 0x20;
 
 #[cfg(test)]
 mod tests {
@@ -369,35 +301,6 @@ mod tests {
         assert_eq!(pictures.iter().map(|picture| picture.pts).collect::<Vec<_>>(), [0, 7200]);
         assert!(ivf(&file[..60]).is_err(), "cut");
         assert!(ivf(&file[..20]).is_err(), "no header");
-    }
-
-    /// A packet with the begin of a PES packet.
-    fn packet(pid: u16, length: u16, [pts, dts]: [u64; 2]) -> Vec<u8> {
-        let time = |mark: u8, ticks: u64| {
-            let part = |shift: u32| (ticks >> shift) as u8;
-            [mark | part(29) & 14 | 1, part(22), part(14) | 1, part(7), part(0) << 1 | 1]
-        };
-        let mut packet = vec![SYNC, 0x40 | (pid >> 8) as u8, pid as u8, 0x10, 0, 0, 1, 0xe0];
-        packet.extend(length.to_be_bytes());
-        packet.extend([0x80, 0xc0, 10]);
-        packet.extend(time(0x30, pts));
-        packet.extend(time(0x10, dts));
-        packet.resize(PACKET_BYTES, 0xff);
-        packet
-    }
-
-    #[test]
-    fn a_transport_stream_is_handed_over_packet_by_packet() {
-        let mut rest = packet(0x100, 0, [0, 0]);
-        rest[1] = 1;
-        let table = [vec![SYNC, 0x40, 0, 0x10], vec![0; PACKET_BYTES - 4]].concat();
-        let stream =
-            [table, packet(0x100, 0, [10_800, 3600]), rest, packet(0x100, 170, [7200, 7200])].concat();
-        let (timed, pictures) = transport(&stream).unwrap();
-        assert_eq!(timed, [(3600, 0..564), (7200, 564..752)]);
-        let pictures: Vec<_> = pictures.iter().map(|p| (p.pts, p.dts, p.is_open)).collect();
-        assert_eq!(pictures, [(10_800, 3600, true), (7200, 7200, false)]);
-        assert!(transport(&stream[1..]).is_err());
     }
 
     #[test]

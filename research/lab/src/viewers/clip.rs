@@ -13,9 +13,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
-use freshwire_record::Timestamp;
+use anyhow::{Context as _, ensure};
+use freshwire_units::Timestamp;
 
+use crate::coded::{pes_packets, slices};
 use crate::ffmpeg;
 use crate::scenario::wait_until;
 
@@ -36,7 +37,6 @@ const CELL_HEIGHT: u32 = 40;
 const KEY_INTERVAL: u32 = 50;
 /// Ticks of the clock of MPEG-TS, and of RTP.
 pub(super) const TICKS_PER_PICTURE: u64 = 90_000 / FPS as u64;
-const PACKET_BYTES: usize = 188;
 
 /// An H.264 stream in MPEG-TS, by access units.
 #[derive(Debug)]
@@ -81,17 +81,13 @@ impl Clip {
         let mut units: Vec<Unit> = Vec::new();
         let mut by_slices = BTreeMap::new();
         let mut first_ticks = None;
-        for carried in access_units(&bytes)? {
-            let first = *first_ticks.get_or_insert(carried.ticks);
-            let picture = u32::try_from(carried.ticks.saturating_sub(first) / TICKS_PER_PICTURE)?;
-            let slices = Slices::of(&carried.elementary);
-            units.push(Unit {
-                packets: carried.packets,
-                picture,
-                key: slices.key,
-                bytes: carried.elementary.len(),
-            });
-            by_slices.insert(slices.bytes, picture);
+        for pes in pes_packets(&bytes)? {
+            let ticks = u64::try_from(pes.pts - *first_ticks.get_or_insert(pes.pts)).unwrap_or(0);
+            let picture = u32::try_from(ticks / TICKS_PER_PICTURE)?;
+            let slices = slices(&pes.payload, is_slice);
+            let key = slices.first().is_some_and(|header| header & 31 == IDR);
+            units.push(Unit { packets: pes.packets, picture, key, bytes: pes.payload.len() });
+            by_slices.insert(slices, picture);
         }
         ensure!(by_slices.len() == units.len() && !units.is_empty(), "access units are missing or repeat");
         let ahead = units.iter().zip(0u32..).map(|(unit, place)| unit.picture.saturating_sub(place));
@@ -144,7 +140,7 @@ impl Clip {
     /// The number of the picture that `access_unit` (Annex B) is of; `None` unless all its slices are as they were
     /// encoded.
     pub(super) fn identify(&self, access_unit: &[u8]) -> Option<u32> {
-        self.by_slices.get(&Slices::of(access_unit).bytes).copied()
+        self.by_slices.get(&slices(access_unit, is_slice)).copied()
     }
 }
 
@@ -183,32 +179,8 @@ pub(super) fn number(luma: &[u8]) -> Option<u32> {
     Some(value)
 }
 
-/// The slices of an access unit, without what servers may add or take away around them.
-#[derive(Debug)]
-struct Slices {
-    bytes: Vec<u8>,
-    key: bool,
-}
-
-impl Slices {
-    fn of(access_unit: &[u8]) -> Self {
-        let mut slices = Self { bytes: Vec::new(), key: false };
-        let mut begins: Vec<usize> = Vec::new();
-        begins.extend(access_unit.windows(3).enumerate().filter(|(_, w)| *w == [0, 0, 1]).map(|(at, _)| at));
-        for (place, &begin) in begins.iter().enumerate() {
-            let end = begins.get(place + 1).copied().unwrap_or(access_unit.len());
-            let mut nal = access_unit.get(begin + 3..end).unwrap_or_default();
-            while let [head @ .., 0] = nal {
-                nal = head;
-            }
-            let kind = nal.first().map(|byte| byte & 31);
-            if matches!(kind, Some(NON_IDR | IDR)) {
-                slices.key |= kind == Some(IDR);
-                slices.bytes.extend_from_slice(nal);
-            }
-        }
-        slices
-    }
+fn is_slice(header: u8) -> bool {
+    matches!(header & 31, NON_IDR | IDR)
 }
 
 const NON_IDR: u8 = 1;
@@ -216,49 +188,6 @@ const IDR: u8 = 5;
 /// The data of a slice, coded arithmetically, in which all of the clip's 3600 macroblocks are skipped.
 const ALL_SKIPPED: [u8; 25] = [0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 4, 0x9c];
 const MOST_HEADER_BYTES: usize = 12;
-
-/// An access unit as MPEG-TS carries it; tables go with the unit after them.
-struct Carried {
-    packets: Range<usize>,
-    /// Presentation time.
-    ticks: u64,
-    elementary: Vec<u8>,
-}
-
-fn access_units(stream: &[u8]) -> anyhow::Result<Vec<Carried>> {
-    let mut units: Vec<Carried> = Vec::new();
-    let mut from = 0;
-    for (place, packet) in stream.chunks_exact(PACKET_BYTES).enumerate() {
-        let &[SYNC, high, low, flags, ref body @ ..] = packet else { bail!("no MPEG-TS packet at {place}") };
-        let end = (place + 1) * PACKET_BYTES;
-        if u16::from_be_bytes([high & 0x1f, low]) != VIDEO_PID || flags & HAS_PAYLOAD == 0 {
-            continue;
-        }
-        let adaptation = if flags & HAS_ADAPTATION == 0 { 0 } else { 1 + usize::from(body[0]) };
-        let payload = body.get(adaptation..).context("an adaptation field is too long")?;
-        if high & STARTS_UNIT == 0 {
-            let Some(unit) = units.last_mut() else { bail!("the stream begins in a unit") };
-            unit.packets.end = end;
-            unit.elementary.extend_from_slice(payload);
-        } else {
-            let [0, 0, 1, _, _, _, _, _, length, rest @ ..] = payload else { bail!("no PES header") };
-            let &[a, b, c, d, e, ..] = rest else { bail!("a PES header without a time") };
-            let [a, b, c, d, e] = [a, b, c, d, e].map(u64::from);
-            let ticks = (a >> 1 & 7) << 30 | b << 22 | (c >> 1) << 15 | d << 7 | e >> 1;
-            let elementary = rest.get(usize::from(*length)..).context("a PES header is too long")?.to_vec();
-            units.push(Carried { packets: from..end, ticks, elementary });
-        }
-        from = end;
-    }
-    Ok(units)
-}
-
-const SYNC: u8 = 0x47;
-/// Where ffmpeg puts the first stream.
-const VIDEO_PID: u16 = 0x100;
-const STARTS_UNIT: u8 = 0x40;
-const HAS_PAYLOAD: u8 = 0x10;
-const HAS_ADAPTATION: u8 = 0x20;
 
 /// A closed ladder of I, P, B and b pictures in real time's shape: the rate is kept over half a second.
 fn encode(path: &Path, duration: Duration, rate_bps: u64) -> anyhow::Result<()> {
@@ -315,6 +244,8 @@ pub(super) mod tests {
         assert_eq!(number(&with_complement(128)), None, "neither black nor white");
         assert_eq!(number(&[0; 100]), None);
     }
+
+    const PACKET_BYTES: usize = 188;
 
     /// A packet of the video's PID with a whole access unit of one slice in it.
     fn packet(ticks: u64, slice: &[u8]) -> Vec<u8> {

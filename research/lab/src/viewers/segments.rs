@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use freshwire_media::depacketize::{Depacketizer, Packet};
 use serde::{Deserialize, Serialize};
 
-use super::capture::{Connection, connections};
+use super::capture::{Connection, Sent, connections};
 use super::clip::{Clip, TICKS_PER_PICTURE};
 use super::session;
 
@@ -39,34 +39,33 @@ impl Segments {
         Ok(segments)
     }
 
+    /// Counts the segments of a connection from the first packet with a picture on; `handed_over` is when the server had a picture.
     fn add(
         &mut self,
         connection: &Connection,
         elements: &[Element],
         handed_over: impl Fn(u32) -> Option<Duration>,
     ) {
-        let begin = elements.iter().find(|element| element.picture.is_some()).map(|element| element.begin);
-        let Some(begin) = begin else { return };
-        let sent = connection.segments.iter().filter(|sent| sent.end > begin);
-        self.full_bytes = sent.clone().map(|sent| sent.bytes).max().unwrap_or(0).max(self.full_bytes);
-        let mut following = sent.clone().skip(1);
-        for sent in sent {
-            let next_at = following.next().map_or(u64::MAX, |next| next.sent_ns);
+        let Some(first) = elements.iter().find(|element| element.picture.is_some()) else { return };
+        let counted: Vec<&Sent> =
+            connection.segments.iter().filter(|segment| segment.end > first.begin).collect();
+        let largest = counted.iter().map(|segment| segment.bytes).max().unwrap_or(0);
+        self.full_bytes = self.full_bytes.max(largest);
+        for (place, segment) in counted.iter().enumerate() {
+            let next_ns = counted.get(place + 1).map_or(u64::MAX, |next| next.sent_ns);
+            let rest = &elements[elements.partition_point(|element| element.begin < segment.end)..];
+            // Within an element there is more of it.
+            let ends_element = segment.end == rest.first().map_or(connection.stream.len(), |next| next.begin);
+            let next_picture = rest.iter().find_map(|element| element.picture);
+            let available = next_picture.map(|picture| handed_over(picture).unwrap_or_default());
+            let had_no_more =
+                ends_element && available.is_none_or(|at| at > Duration::from_nanos(segment.first_ns));
             self.data += 1;
-            if sent.bytes == self.full_bytes {
+            if segment.bytes == self.full_bytes {
                 self.full += 1;
-                continue;
-            }
-            let follow = elements.partition_point(|element| element.begin < sent.end);
-            let follow = elements.get(follow..).unwrap_or_default();
-            // Within a packet there is more of it.
-            let end = follow.first().map_or(connection.stream.len(), |element| element.begin);
-            let ends_something = end == sent.end;
-            let next = follow.iter().find_map(|element| element.picture);
-            let there = next.map(|picture| handed_over(picture).unwrap_or_default());
-            if ends_something && there.is_none_or(|there| there > Duration::from_nanos(sent.first_ns)) {
+            } else if had_no_more {
                 self.last += 1;
-            } else if Duration::from_nanos(next_at.saturating_sub(sent.sent_ns)) > PAUSE {
+            } else if Duration::from_nanos(next_ns.saturating_sub(segment.sent_ns)) > PAUSE {
                 self.paused += 1;
             }
         }
@@ -88,33 +87,53 @@ struct Element {
     picture: Option<u32>,
 }
 
+/// The same, before the pictures' numbers are known.
+enum Message<'a> {
+    /// The body of an answer.
+    Answer(&'a [u8]),
+    /// A packet of the video.
+    Video(Packet<'a>),
+    /// A packet of another channel, or one that cannot be read.
+    Other,
+}
+
+/// The first message of the stream with its length; `None`: its end is missing.
+fn message(stream: &[u8]) -> anyhow::Result<Option<(Message<'_>, usize)>> {
+    if let &[b'$', channel, high, low, ref rest @ ..] = stream {
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        let Some(bytes) = rest.get(..length) else { return Ok(None) };
+        let video = Packet::parse(bytes).ok().filter(|_| channel == session::VIDEO_CHANNEL);
+        return Ok(Some((video.map_or(Message::Other, Message::Video), 4 + length)));
+    }
+    let end = stream.windows(4).position(|end| end == b"\r\n\r\n").context("an answer has no end")? + 4;
+    let head = String::from_utf8_lossy(&stream[..end]).to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    let length = length.and_then(|value| value.trim().parse().ok()).unwrap_or(0);
+    Ok(stream.get(end..end + length).map(|body| (Message::Answer(body), end + length)))
+}
+
 fn elements(stream: &[u8], clip: &Clip) -> anyhow::Result<Vec<Element>> {
     let mut found: Vec<(usize, Option<u32>)> = Vec::new();
     let mut depacketizer = None;
     // A picture's number and the timestamp of its packets.
     let mut known = None;
     let mut at = 0;
-    while let Some(rest) = stream.get(at..).filter(|rest| !rest.is_empty()) {
-        if let &[b'$', channel, high, low, ref behind @ ..] = rest {
-            let length = usize::from(u16::from_be_bytes([high, low]));
-            // The connection's end may cut the last one.
-            let Some(bytes) = behind.get(..length) else { break };
-            let packet = Packet::parse(bytes).ok().filter(|_| channel == 0);
-            found.push((at, packet.map(|packet| packet.timestamp)));
-            if let (Some(packet), Some(depacketizer)) = (packet, &mut depacketizer) {
-                known = known.or_else(|| number(depacketizer, &packet, clip));
+    while at < stream.len() {
+        // The connection's end may cut the last one.
+        let Some((message, length)) = message(&stream[at..])? else { break };
+        let mut timestamp = None;
+        match message {
+            Message::Answer(body) if !body.is_empty() => depacketizer = Some(session::video(body)?.1),
+            Message::Answer(_) | Message::Other => {}
+            Message::Video(packet) => {
+                timestamp = Some(packet.timestamp);
+                if let (None, Some(depacketizer)) = (known, &mut depacketizer) {
+                    known = number(depacketizer, &packet, clip);
+                }
             }
-            at += 4 + length;
-        } else {
-            let head =
-                rest.windows(4).position(|end| end == b"\r\n\r\n").context("an answer has no end")? + 4;
-            let body = body_bytes(&rest[..head]);
-            if let Some(description) = rest.get(head..head + body).filter(|body| !body.is_empty()) {
-                depacketizer = Some(session::video(description)?.1);
-            }
-            found.push((at, None));
-            at += head + body;
         }
+        found.push((at, timestamp));
+        at += length;
     }
     let (picture, timestamp) = known.context("no picture of the capture is of the clip")?;
     let number = |other: u32| {
@@ -122,10 +141,9 @@ fn elements(stream: &[u8], clip: &Clip) -> anyhow::Result<Vec<Element>> {
         let pictures = (ticks as f64 / TICKS_PER_PICTURE as f64).round() as i64;
         u32::try_from(i64::from(picture) + pictures).ok()
     };
-    Ok(found
-        .into_iter()
-        .map(|(begin, timestamp)| Element { begin, picture: timestamp.and_then(number) })
-        .collect())
+    let element =
+        |(begin, timestamp): (usize, Option<u32>)| Element { begin, picture: timestamp.and_then(number) };
+    Ok(found.into_iter().map(element).collect())
 }
 
 /// The picture's number, with a packet that completes one of the clip, and the timestamp of its packets.
@@ -134,12 +152,6 @@ fn number(depacketizer: &mut Depacketizer, packet: &Packet<'_>, clip: &Clip) -> 
     let frame = depacketizer.poll_frame()?;
     // The clock of RTP has 32 bits.
     Some((clip.identify(&frame.bytes)?, frame.ticks as u32))
-}
-
-fn body_bytes(head: &[u8]) -> usize {
-    let head = String::from_utf8_lossy(head).to_ascii_lowercase();
-    let value = head.lines().find_map(|line| line.strip_prefix("content-length:"));
-    value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use freshwire_units::Rate;
 
 use super::metrics::Spread;
 use super::results::{FramesMetrics, LayersMetrics, Metrics};
-use super::schema::{self, Environment, Experiment, LinkConfig, Run, Trust};
+use super::schema::{self, Experiment, LinkConfig, Run, Trust};
 use super::scheme;
 use super::store::Stored;
 
@@ -14,19 +14,17 @@ pub(crate) trait Plan: Clone + PartialEq {
     fn cell(&self) -> Self;
 }
 
-/// A run that an experiment has made: its plan, where it was made, and whether its timing can be believed.
+/// A run that an experiment has made: its plan, and whether its timing can be believed.
 pub(crate) trait Measured: Stored {
     /// The plan's type.
     type Plan: Plan;
 
     fn plan(&self) -> &Self::Plan;
 
-    fn environment(&self) -> &Environment;
-
     fn trust(&self) -> &Trust;
 }
 
-/// Implements [`Measured`] for a run that has the fields `plan`, `environment` and `trust`.
+/// Implements [`Measured`] for a run that has the fields `plan` and `trust`.
 macro_rules! measured {
     ($run:ty, $plan:ty) => {
         impl $crate::cells::Measured for $run {
@@ -34,10 +32,6 @@ macro_rules! measured {
 
             fn plan(&self) -> &Self::Plan {
                 &self.plan
-            }
-
-            fn environment(&self) -> &$crate::schema::Environment {
-                &self.environment
             }
 
             fn trust(&self) -> &$crate::schema::Trust {

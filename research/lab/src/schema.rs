@@ -216,6 +216,12 @@ pub(crate) struct RecordFate {
 }
 
 impl Environment {
+    /// The program, the kernel and the processor, for the foot of a page.
+    pub(crate) fn line(&self) -> String {
+        let Self { commit, kernel, cpu, cores, freshwire, .. } = self;
+        format!("freshwire {freshwire} ({commit}), Linux {kernel}, {cpu} ({cores} cores)")
+    }
+
     /// This program on this machine, as it was called.
     pub(crate) fn here() -> Self {
         let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

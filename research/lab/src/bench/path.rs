@@ -54,14 +54,8 @@ impl Cell {
     }
 }
 
-/// The places of a cell's series.
-#[derive(Clone, Copy)]
-struct Places {
-    rate: usize,
-    cpu: usize,
-    full: usize,
-    calls: usize,
-}
+/// The places of a cell's series: throughput, processor time, payload of segments, system calls.
+type Places = [usize; 4];
 
 pub(super) fn measure(args: &PathArgs, repeat: u32, report: &mut Report) -> anyhow::Result<()> {
     let most = args.path_connections.iter().max().copied().unwrap_or(0);
@@ -131,48 +125,42 @@ fn run(
             let mut add = |what: &str, unit, sample| {
                 report.add(BENCH, &format!("{what}, {mechanism}; {}", cell.name()), unit, sample)
             };
-            let place = Places {
-                rate: add("throughput", Unit::BytesPerSecond, outcome.rate() / 8.0),
-                cpu: add("CPU per GB", Unit::SecondsPerGigabyte, outcome.cpu_per_gb()),
-                full: add("payload of a segment, of a full one", Unit::Percent, 100.0 * outcome.fullness()),
-                calls: add("system calls per GB", Unit::Count, account.system_calls as f64 / gigabytes),
-            };
+            let place = [
+                add("throughput", Unit::BytesPerSecond, outcome.rate() / 8.0),
+                add("CPU per GB", Unit::SecondsPerGigabyte, outcome.cpu_per_gb()),
+                add("payload of a segment, of a full one", Unit::Percent, 100.0 * outcome.fullness()),
+                add("system calls per GB", Unit::Count, account.system_calls as f64 / gigabytes),
+            ];
             if repetition == 0 {
                 places.push(place);
             }
         }
     }
     let plain = mechanisms.iter().position(|&mechanism| mechanism == Mechanism::Write);
-    for (&mechanism, place) in mechanisms.iter().zip(&places) {
+    for (&mechanism, &[_, cpu, full, _]) in mechanisms.iter().zip(&places) {
         if let Some(plain) = plain
             && mechanism != Mechanism::Write
         {
             let name = format!("CPU per GB, {mechanism}: write; {}", cell.name());
-            report.compare(&name, place.cpu, places[plain].cpu, None);
+            report.compare(&name, cpu, places[plain][1], None);
         }
         if cell.offload {
-            report.demand(place.full, FULL);
+            report.demand(full, FULL);
         }
     }
     Ok(places)
 }
 
-/// What a table is of, and where its series is.
-type Quantity = (&'static str, fn(&Places) -> usize);
-
 fn grids(mechanisms: &[Mechanism], cells: &[Cell], columns: &[Vec<Places>], report: &mut Report) {
     let Some(first) = cells.first() else { return };
     let setting = first.name();
     let setting = setting.split_once(", ").map_or("", |(_, rest)| rest);
-    let quantities: [Quantity; 4] = [
-        ("throughput", |places| places.rate),
-        ("sender's CPU per GB", |places| places.cpu),
-        ("payload of a segment, of a full one", |places| places.full),
-        ("system calls per GB", |places| places.calls),
-    ];
-    for (what, place) in quantities {
+    let quantities =
+        ["throughput", "sender's CPU per GB", "payload of a segment, of a full one", "system calls per GB"];
+    for (quantity, what) in quantities.into_iter().enumerate() {
         let rows = mechanisms.iter().enumerate().map(|(row, mechanism)| {
-            (mechanism.to_string(), columns.iter().map(|column| column.get(row).map(place)).collect())
+            let places = columns.iter().map(|column| column.get(row).map(|places| places[quantity]));
+            (mechanism.to_string(), places.collect())
         });
         report.grids.push(Grid {
             bench: BENCH,

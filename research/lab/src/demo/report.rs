@@ -50,11 +50,7 @@ pub(super) fn html(demo: &Demo, stream: &Stream, stills: &Stills) -> anyhow::Res
         let text = format!("The machine was too busy to be exact: {}.", faults.join("; "));
         sections[0].body.insert_str(0, &format!("<p class=\"notice\">{}</p>\n", escape(&text)));
     }
-    let environment = &demo.environment;
-    let footer = format!(
-        "freshwire {} ({}), Linux {}, {}, seed {}. Made by: {command}",
-        environment.freshwire, environment.commit, environment.kernel, environment.cpu, demo.link.seed
-    );
+    let footer = format!("{}, seed {}. Made by: {command}", demo.environment.line(), demo.link.seed);
     Ok(page("Live video over a bad link", &lead, &sections, &footer))
 }
 

@@ -2,7 +2,7 @@
 
 use super::chart::{Axis, BarChart, Bars, LineChart, Reference, Series, bar_chart, line_chart};
 use super::html::{Figure, Number, Section, figures, numbers, page, paragraph, table};
-use super::layers::{axis_end, made_with, over_settings, repetitions, set_aside_notice};
+use super::layers::{UNITS, axis_end, over_settings, repetitions, set_aside_notice};
 use super::palette::scheme_colour;
 use crate::cells::{Cell, by_path, gather};
 use crate::metrics::{Spread, age_curve};
@@ -45,7 +45,7 @@ pub(crate) fn frames_html(runs: &[Run]) -> anyhow::Result<String> {
             body: table(&frames_summary(&cells), command, |_, _| None),
         },
     ];
-    Ok(page("Whole frames on time", &lead(runs, &cells), &sections, &made_with(runs)))
+    Ok(page("Whole frames on time", &lead(runs, &cells), &sections, &(runs[0].environment.line() + UNITS)))
 }
 
 fn lead(runs: &[Run], cells: &[Cell<'_, Run>]) -> String {

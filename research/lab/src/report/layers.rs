@@ -53,17 +53,12 @@ pub(crate) fn layers_html(runs: &[Run]) -> anyhow::Result<String> {
         body: table(&layers_summary(&cells), command, |_, _| None),
     });
     sections.retain(|section| !section.body.is_empty());
-    Ok(page("Late choice on a layered stream", &lead(runs, &cells), &sections, &made_with(runs)))
-}
-
-/// A line on where the runs were made, for the foot of a page.
-pub(super) fn made_with(runs: &[Run]) -> String {
-    let Some(run) = runs.first() else { return String::new() };
-    let e = &run.environment;
-    format!(
-        "freshwire {} at commit {}, Linux {}, {} ({} cores). 1 Kibit = 1024 bit, 1 MiB = 1048576 bytes.",
-        e.freshwire, e.commit, e.kernel, e.cpu, e.cores
-    )
+    Ok(page(
+        "Late choice on a layered stream",
+        &lead(runs, &cells),
+        &sections,
+        &(runs[0].environment.line() + UNITS),
+    ))
 }
 
 /// Which runs were set aside, as HTML; empty when all could be believed.
@@ -379,6 +374,7 @@ fn sampled(curve: &[(f64, f64)], end: f64) -> Vec<(f64, f64)> {
 }
 
 const MOST_PATHS: usize = 12;
+pub(super) const UNITS: &str = ". 1 Kibit = 1024 bit, 1 MiB = 1048576 bytes.";
 const BYTES_INTRODUCTION: &str = "Thesis figures 5.3 and 5.4. Plain TCP delivers all layers alike, and late; a choice at \
     the last moment keeps the base layer whole and gives up the least significant layers first.";
 const IMPROPER_INTRODUCTION: &str = "Birkedal 2006, figure 5.5. The rule at the end of each layer instead of each window drops \

@@ -132,12 +132,12 @@ fn whole(count: f64) -> String {
 
 /// The pictures, the age over time, and all numbers, as one page.
 pub(super) fn html(runs: &[Run], folder: &Path) -> anyhow::Result<String> {
-    let command = runs.first().map(|run| run.environment.command.clone()).unwrap_or_default();
+    let command = &runs[0].environment.command;
     let (mut figures, mut grids) = (Vec::new(), String::new());
     for of_stream in groups(runs, |a, b| a.stream == b.stream) {
         let links = groups(of_stream.iter().copied(), |a, b| cell(a) == cell(b));
         for same in &links {
-            figures.push(age(same, &command)?);
+            figures.push(age(same, command)?);
         }
         // A page of all pictures would be too large; the others are in the folder.
         if let Some(same) = links.get(links.len() / 2) {
@@ -158,14 +158,10 @@ pub(super) fn html(runs: &[Run], folder: &Path) -> anyhow::Result<String> {
                 "Now minus the capture of the newest picture that can be decoded. The screen is empty at the begin.",
             ) + &html::figures(&figures),
         },
-        Section { heading: "All numbers".to_owned(), body: html::table(&table(runs), &command, |_, _| None) },
+        Section { heading: "All numbers".to_owned(), body: html::table(&table(runs), command, |_, _| None) },
     ];
-    let footer = runs.first().map(|run| {
-        let made = &run.environment;
-        format!("freshwire {} ({}), Linux {}, {}", made.freshwire, made.commit, made.kernel, made.cpu)
-    });
     let lead = format!("<p class=\"soft\">{} runs.</p>\n", runs.len());
-    Ok(html::page("On the screen", &lead, &sections, &footer.unwrap_or_default()))
+    Ok(html::page("On the screen", &lead, &sections, &runs[0].environment.line()))
 }
 
 /// The camera and the first run of each scheme.

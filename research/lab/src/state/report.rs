@@ -14,14 +14,14 @@ const POINTS: u32 = 307;
 
 /// The whole report as one HTML page.
 pub(super) fn html(runs: &[Run]) -> anyhow::Result<String> {
-    let command = runs.first().map(|run| run.environment.command.clone()).unwrap_or_default();
+    let command = &runs[0].environment.command;
     let cells = cells(runs);
     let (mut ages, mut curves, mut silences) = (Vec::new(), Vec::new(), Vec::new());
     let same = |a: &Cell<'_>, b: &Cell<'_>| title(a) == title(b);
     for path in cells.chunk_by(same) {
-        ages.push(age_bars(path, &command)?);
-        curves.push(age_curves(path, &command)?);
-        silences.push(silence_bars(path, &command)?);
+        ages.push(age_bars(path, command)?);
+        curves.push(age_curves(path, command)?);
+        silences.push(silence_bars(path, command)?);
     }
     let section = |heading: &str, introduction: &str, drawn: &[Figure]| Section {
         heading: heading.to_owned(),
@@ -40,19 +40,9 @@ pub(super) fn html(runs: &[Run]) -> anyhow::Result<String> {
              at the rate that was read.",
             &silences,
         ),
-        Section { heading: "All numbers".to_owned(), body: html::table(&table(runs), &command, |_, _| None) },
+        Section { heading: "All numbers".to_owned(), body: html::table(&table(runs), command, |_, _| None) },
     ];
-    let environment = &runs[0].environment;
-    let footer = format!(
-        "freshwire {} ({}), Linux {}, {} with {} processors. {} runs.",
-        environment.freshwire,
-        environment.commit,
-        environment.kernel,
-        environment.cpu,
-        environment.cores,
-        runs.len()
-    );
-    Ok(page("State that is fresh for every key", &lead(runs), &sections, &footer))
+    Ok(page("State that is fresh for every key", &lead(runs), &sections, &runs[0].environment.line()))
 }
 
 fn lead(runs: &[Run]) -> String {

@@ -68,10 +68,10 @@ pub(super) fn table(runs: &[Run]) -> Table {
 
 /// The age over time, and all numbers, as one page.
 pub(super) fn html(runs: &[Run]) -> anyhow::Result<String> {
-    let command = runs.first().map(|run| run.environment.command.clone()).unwrap_or_default();
+    let command = &runs[0].environment.command;
     let mut figures = Vec::new();
     for same in groups(runs, |a, b| same_figure(a) == same_figure(b)) {
-        figures.push(age(&same, &command)?);
+        figures.push(age(&same, command)?);
     }
     let sections = [
         Section {
@@ -81,15 +81,11 @@ pub(super) fn html(runs: &[Run]) -> anyhow::Result<String> {
                  player. Every server is fed with the same bytes at the same pace.",
             ) + &html::figures(&figures),
         },
-        Section { heading: "All numbers".to_owned(), body: html::table(&table(runs), &command, |_, _| None) },
+        Section { heading: "All numbers".to_owned(), body: html::table(&table(runs), command, |_, _| None) },
     ];
     let lead =
         format!("<p class=\"soft\">{WIDTH}x{HEIGHT}, {FPS} pictures a second, {} runs.</p>\n", runs.len());
-    let footer = runs.first().map(|run| {
-        let made = &run.environment;
-        format!("freshwire {} ({}), Linux {}, {}", made.freshwire, made.commit, made.kernel, made.cpu)
-    });
-    Ok(html::page("Players across a bad link", &lead, &sections, &footer.unwrap_or_default()))
+    Ok(html::page("Players across a bad link", &lead, &sections, &runs[0].environment.line()))
 }
 
 /// The first run of each server.

@@ -98,23 +98,74 @@ const PUBLISHED: [(&str, &str, &str, &str, &str, &str); 8] = [
     ("5 TCP, 5 UDP", "all", "1044.70", "953.15", "24.8", "41.36"),
 ];
 
-/// The places of a row's series.
-#[derive(Clone, Copy)]
-struct Places {
-    tcp: usize,
-    udp: Option<usize>,
-    pictures: usize,
-    load: usize,
-    cost: usize,
-    arrivals: usize,
-    acks: usize,
-    full: usize,
-    calls: usize,
-    sound: usize,
-    held_back: usize,
-    handed_over: usize,
-    autocorked: usize,
+/// A run with the seconds that it took the published camera.
+struct Filmed<'a> {
+    setting: Setting,
+    ran: &'a Ran,
+    seconds: f64,
 }
+
+impl Filmed<'_> {
+    /// Kilobytes a second for each viewer; none without viewers.
+    fn rate(&self, bytes: u64, viewers: usize) -> Option<f64> {
+        (viewers > 0).then(|| bytes as f64 / 1e3 / self.seconds / viewers as f64)
+    }
+
+    fn for_each_picture(&self, count: u64) -> Option<f64> {
+        let done = &self.ran.done;
+        Some(count as f64 / (done.tcp_pictures + done.udp_pictures).max(1) as f64)
+    }
+
+    fn cpu(&self) -> f64 {
+        (self.ran.camera + self.ran.arrivals).as_secs_f64()
+    }
+}
+
+/// A column: its head, the name and the unit of its series, and its figure in a run.
+type Column = (&'static str, &'static str, Unit, fn(&Filmed<'_>) -> Option<f64>);
+
+const COLUMNS: [Column; 13] = [
+    ("TCP KB/s", "TCP viewer in KB/s", Unit::Count, |run| run.rate(run.ran.done.tcp_bytes, run.setting.tcp)),
+    ("UDP KB/s", "UDP viewer in KB/s", Unit::Count, |run| {
+        run.rate(run.ran.arrived.udp_bytes, run.setting.udp)
+    }),
+    ("pictures/s", "pictures a second", Unit::Count, |Filmed { setting, ran, seconds }| {
+        let pictures = ran.done.tcp_pictures + ran.arrived.udp_pictures;
+        Some(pictures as f64 / seconds / (setting.tcp + setting.udp) as f64)
+    }),
+    ("load", "load", Unit::Percent, |run| Some(100.0 * run.ran.load())),
+    ("CPU per GB", "CPU per GB", Unit::SecondsPerGigabyte, |run| {
+        let bytes = (run.ran.done.tcp_bytes + run.ran.arrived.udp_bytes) as f64;
+        Some(run.cpu() / (bytes / 1e9).max(1e-9))
+    }),
+    ("of it arrivals", "arrivals' part of the load", Unit::Percent, |run| {
+        Some(100.0 * run.ran.arrivals.as_secs_f64() / run.cpu().max(1e-9))
+    }),
+    ("ACKs a picture", "ACKs in the stack for a picture", Unit::Count, |Filmed { ran, .. }| {
+        Some(ran.tcp.segments_in as f64 / ran.done.tcp_pictures.max(1) as f64)
+    }),
+    ("full segments", "payload of a segment, of a full one", Unit::Percent, |run| {
+        Some(100.0 * run.ran.fullness())
+    }),
+    ("calls a picture", "system calls for a picture", Unit::Count, |run| {
+        run.for_each_picture(run.ran.done.system_calls)
+    }),
+    ("sound/s", "blocks of sound a second", Unit::Count, |run| {
+        Some(run.ran.sound_sent as f64 / run.seconds / SOUNDS as f64)
+    }),
+    ("held back", "held back by the quota, of the time", Unit::Percent, |Filmed { ran, .. }| {
+        Some(100.0 * ran.held_back.as_secs_f64() / ran.time.as_secs_f64())
+    }),
+    ("TSO segments", "segments before offload for a picture, and datagrams", Unit::Count, |run| {
+        run.for_each_picture(run.ran.tcp.handed_over)
+    }),
+    ("autocorked", "writes corked by the kernel for a picture", Unit::Count, |run| {
+        run.for_each_picture(run.ran.tcp.autocorked)
+    }),
+];
+
+/// The places of a row's series, by column.
+type Places = Vec<Option<usize>>;
 
 /// A camera that is as fast as asked.
 struct Filming {
@@ -214,100 +265,40 @@ fn first_share(stage: &Stage, filming: &Filming) -> anyhow::Result<f64> {
 
 /// Adds the figures of a run, in seconds of the document's camera.
 fn note(filming: &Filming, setting: Setting, row: &str, ran: &Ran, report: &mut Report) -> Places {
-    let seconds = ran.time.as_secs_f64() * filming.speed;
-    let per_viewer = |bytes: u64, viewers: usize| bytes as f64 / 1e3 / seconds / viewers as f64;
-    let Ran { done, arrived, .. } = ran;
-    let mut add = |what: &str, unit, sample| report.add(BENCH, &format!("{what}, {row}"), unit, sample);
-    let bytes = (done.tcp_bytes + arrived.udp_bytes) as f64;
-    let cpu = (ran.camera + ran.arrivals).as_secs_f64();
-    let viewers = (setting.tcp + setting.udp) as f64;
-    let pictures = (done.tcp_pictures + done.udp_pictures).max(1) as f64;
-    let for_each = |count: u64| count as f64 / pictures;
-    Places {
-        tcp: add("TCP viewer in KB/s", Unit::Count, per_viewer(done.tcp_bytes, setting.tcp)),
-        udp: (setting.udp > 0)
-            .then(|| add("UDP viewer in KB/s", Unit::Count, per_viewer(arrived.udp_bytes, setting.udp))),
-        pictures: add(
-            "pictures a second",
-            Unit::Count,
-            (done.tcp_pictures + arrived.udp_pictures) as f64 / seconds / viewers,
-        ),
-        load: add("load", Unit::Percent, 100.0 * ran.load()),
-        cost: add("CPU per GB", Unit::SecondsPerGigabyte, cpu / (bytes / 1e9).max(1e-9)),
-        arrivals: add(
-            "arrivals' part of the load",
-            Unit::Percent,
-            100.0 * ran.arrivals.as_secs_f64() / cpu.max(1e-9),
-        ),
-        acks: add(
-            "ACKs in the stack for a picture",
-            Unit::Count,
-            ran.tcp.segments_in as f64 / done.tcp_pictures.max(1) as f64,
-        ),
-        full: add("payload of a segment, of a full one", Unit::Percent, 100.0 * ran.fullness()),
-        calls: add("system calls for a picture", Unit::Count, for_each(done.system_calls)),
-        sound: add("blocks of sound a second", Unit::Count, ran.sound_sent as f64 / seconds / SOUNDS as f64),
-        held_back: add(
-            "held back by the quota, of the time",
-            Unit::Percent,
-            100.0 * ran.held_back.as_secs_f64() / ran.time.as_secs_f64(),
-        ),
-        handed_over: add(
-            "segments before offload for a picture, and datagrams",
-            Unit::Count,
-            for_each(ran.tcp.handed_over),
-        ),
-        autocorked: add(
-            "writes corked by the kernel for a picture",
-            Unit::Count,
-            for_each(ran.tcp.autocorked),
-        ),
-    }
+    let filmed = Filmed { setting, ran, seconds: ran.time.as_secs_f64() * filming.speed };
+    let place = |(_, series, unit, value): &Column| {
+        value(&filmed).map(|sample| report.add(BENCH, &format!("{series}, {row}"), *unit, sample))
+    };
+    COLUMNS.iter().map(place).collect()
 }
 
 fn compare(variants: &[Variant], places: &[Places], mix: &str, report: &mut Report) {
-    let base = places[NONE];
-    for (row, (variant, place)) in variants.iter().zip(places).enumerate().skip(1) {
-        let goal = |goal| (row == ALL || row == ALL_AND_UDP && variant.batches).then_some(goal);
-        let name = |what: &str| format!("{what}, {}: none; {mix}", variant.name);
-        report.compare(&name("throughput of TCP"), place.tcp, base.tcp, goal(FASTER));
-        if let (Some(udp), Some(base)) = (place.udp, base.udp) {
-            report.compare(&name("throughput of UDP"), udp, base, None);
+    let quantities = [
+        ("TCP KB/s", "throughput of TCP", Some(FASTER)),
+        ("UDP KB/s", "throughput of UDP", None),
+        ("load", "load", Some(LIGHTER)),
+        ("pictures/s", "pictures a second", Some(AS_MANY)),
+        ("CPU per GB", "CPU per GB", None),
+    ];
+    for (row, variant) in variants.iter().enumerate().skip(1) {
+        let has_goal = row == ALL || row == ALL_AND_UDP && variant.batches;
+        for (head, what, goal) in quantities {
+            let column = COLUMNS.iter().position(|(name, ..)| *name == head);
+            let of = |row: usize| places[row][column?];
+            let Some((over, under)) = of(row).zip(of(NONE)) else { continue };
+            let name = format!("{what}, {}: none; {mix}", variant.name);
+            report.compare(&name, over, under, goal.filter(|_| has_goal));
         }
-        report.compare(&name("load"), place.load, base.load, goal(LIGHTER));
-        report.compare(&name("pictures a second"), place.pictures, base.pictures, goal(AS_MANY));
-        report.compare(&name("CPU per GB"), place.cost, base.cost, None);
     }
 }
 
-/// What a column is of, and where its series is.
-type Column = (&'static str, fn(&Places) -> Option<usize>);
-
 fn grid(variants: &[Variant], places: &[Places], mix: &str, report: &mut Report) {
-    let columns: [Column; 13] = [
-        ("TCP KB/s", |places| Some(places.tcp)),
-        ("UDP KB/s", |places| places.udp),
-        ("pictures/s", |places| Some(places.pictures)),
-        ("load", |places| Some(places.load)),
-        ("CPU per GB", |places| Some(places.cost)),
-        ("of it arrivals", |places| Some(places.arrivals)),
-        ("ACKs a picture", |places| Some(places.acks)),
-        ("full segments", |places| Some(places.full)),
-        ("calls a picture", |places| Some(places.calls)),
-        ("sound/s", |places| Some(places.sound)),
-        ("held back", |places| Some(places.held_back)),
-        ("TSO segments", |places| Some(places.handed_over)),
-        ("autocorked", |places| Some(places.autocorked)),
-    ];
+    let rows = variants.iter().zip(places).map(|(row, places)| (row.name.to_owned(), places.clone()));
     report.grids.push(Grid {
         bench: BENCH,
         caption: format!("{mix}, {SOUNDS} of sound; by change, in seconds of the document's camera"),
-        columns: columns.iter().map(|(name, _)| (*name).to_owned()).collect(),
-        rows: (variants.iter().zip(places))
-            .map(|(variant, places)| {
-                (variant.name.to_owned(), columns.iter().map(|(_, place)| place(places)).collect())
-            })
-            .collect(),
+        columns: COLUMNS.iter().map(|(head, ..)| (*head).to_owned()).collect(),
+        rows: rows.collect(),
     });
 }
 

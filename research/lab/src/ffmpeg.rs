@@ -61,7 +61,7 @@ impl Running {
         let complaints = child.stderr.take().map(|mut stderr| {
             std::thread::spawn(move || {
                 let mut text = Vec::new();
-                // What cannot be read is not there; how it ended tells the rest.
+                // Unreadable complaints are left out; the exit status says enough.
                 let _ = stderr.read_to_end(&mut text);
                 String::from_utf8_lossy(&text).into_owned()
             })

@@ -25,11 +25,11 @@ pub(crate) struct Run {
     pub(crate) trust: Trust,
     /// Bytes counted at both ends.
     pub(crate) totals: Totals,
-    /// What the sender saw of itself.
+    /// The sender's own statistics.
     pub(crate) sender: SenderStats,
     /// Every offered record, in order of sequence, delivered or not.
     pub(crate) records: Vec<RecordFate>,
-    /// What follows from the records; filled in when the run is appended to a file.
+    /// The numbers that follow from the records; filled in when the run is appended to a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) metrics: Option<Metrics>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Plan {
     pub(crate) framing: String,
     /// The emulated path, its seed included.
     pub(crate) link: LinkConfig,
-    /// What was offered.
+    /// The offered records.
     pub(crate) source: Source,
     /// For how long a record keeps its value, in milliseconds.
     pub(crate) deadline_ms: f64,
@@ -96,7 +96,7 @@ pub(crate) struct RateStep {
     pub(crate) rate_bps: Option<u64>,
 }
 
-/// What was offered to the sender.
+/// The records that the sender is offered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Source {
@@ -170,7 +170,7 @@ pub(crate) struct Totals {
     pub(crate) sent_bytes: u64,
 }
 
-/// What the sender saw of itself.
+/// The sender's own statistics.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct SenderStats {
     /// Most bytes that were committed and not yet on the wire at any commit.
@@ -187,7 +187,7 @@ pub(crate) struct SenderStats {
     pub(crate) cpu_ns: Option<u64>,
 }
 
-/// What became of one offered record.
+/// The fate of one offered record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RecordFate {
     /// The record's number in the stream, from 0 and increasing.
@@ -200,9 +200,9 @@ pub(crate) struct RecordFate {
     pub(crate) bytes: u32,
     /// When the source nominally submitted it.
     pub(crate) generated_ns: u64,
-    /// When the sender was told that its value ends.
+    /// The deadline that the sender had for it.
     pub(crate) deadline_ns: u64,
-    /// When its first byte could no longer be changed; none for a record that was never begun.
+    /// When its first byte could no longer be changed; none for a record that was never committed.
     #[serde(default)]
     pub(crate) committed_ns: Option<u64>,
     /// When its last byte reached the receiving application; none for one that never did.

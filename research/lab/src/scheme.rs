@@ -19,7 +19,7 @@ pub(crate) const THESIS: &str = "thesis";
 pub(crate) const THESIS_IMPROPER: &str = "thesis-improper";
 /// The best policy, on a raw byte stream.
 pub(crate) const FRESHWIRE: &str = "freshwire";
-/// The best policy, with framing that lets a begun record be abandoned.
+/// The best policy, with framing that lets an in-progress record be abandoned.
 pub(crate) const FRESHWIRE_CHUNKED: &str = "freshwire-chunked";
 
 /// The best policy, over A1.
@@ -45,12 +45,12 @@ pub(crate) const SCTP: &str = "sctp";
 /// Other people's transports. SRT and SCTP know no other congestion control than their own.
 pub(crate) const PEERS: [&str; 3] = [SRT, SCTP, QUIC];
 
-/// What a person reads for a scheme. An unknown name is its own label.
+/// A scheme's label. An unknown name is its own label.
 pub(crate) fn label(scheme: &str) -> &str {
     find(scheme).map_or(scheme, |(_, label)| label)
 }
 
-/// Where a scheme stands in a list; unknown ones come last.
+/// The place of a scheme in a list; unknown ones come last.
 pub(crate) fn rank(scheme: &str) -> usize {
     LISTED.iter().position(|(name, _)| *name == scheme).unwrap_or(LISTED.len())
 }

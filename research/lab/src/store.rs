@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schema::SCHEMA;
 
-/// What a result file holds, one to a line.
+/// A line of a result file.
 pub(crate) trait Stored: Serialize + DeserializeOwned {
     /// The line's type.
     const KIND: &str;

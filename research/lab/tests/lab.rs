@@ -204,7 +204,7 @@ fn a_player_behind_a_slow_link_shows_what_has_just_come() {
     assert!(metrics["age"]["median_ns"].as_u64() < Some(2_000_000_000), "{metrics}");
 }
 
-/// The demo's worker is told nothing and waits; when the demo is killed nobody else would end it.
+/// The demo's worker gets no order and waits; when the demo is killed nobody else would end it.
 #[test]
 fn workers_end_with_who_started_them() {
     for worker in ["worker share", "demo --worker"] {
@@ -229,8 +229,8 @@ fn workers_end_with_who_started_them() {
         };
         let waits =
             || std::fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|at| at.contains("pipe"));
-        let begun = Instant::now();
-        while !waits() && begun.elapsed() < Duration::from_secs(5) {
+        let started = Instant::now();
+        while !waits() && started.elapsed() < Duration::from_secs(5) {
             // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -1,4 +1,4 @@
-//! What acknowledgements cost a host that sends, and what the filter leaves of that.
+//! The cost of acknowledgements for a sending host, with and without the filter.
 
 mod grid;
 
@@ -27,7 +27,7 @@ const THROUGHPUT: Goal = Goal::AtLeast(0.97);
 /// A receiver with offload: the filter may cost 2 %.
 const OFFLOAD_CPU: Goal = Goal::AtMost(1.02);
 
-/// What stands between the sender and its acknowledgements.
+/// The filter between the sender and its acknowledgements.
 #[derive(Clone, Copy, PartialEq)]
 struct Variant {
     name: &'static str,
@@ -51,7 +51,7 @@ struct Places {
     segments: usize,
 }
 
-/// What `acks` measures.
+/// The options of `acks`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct AcksArgs {
     /// Have `acks` measure the grid instead: an emulated link with and without delay and loss, cubic and bbr. A quarter of an hour.

@@ -85,7 +85,7 @@ struct Outcome {
     change: Duration,
 }
 
-/// A reader that keeps up beside so many slow ones.
+/// A reader that keeps up beside `slow` slow ones.
 fn run(runtime: &Runtime, slow: usize, keys: usize) -> anyhow::Result<Outcome> {
     let pool = EnginePool::spawn(2).context("cannot start engines")?;
     let config = HubConfig { max_keys: keys, ..HubConfig::default() };

@@ -109,7 +109,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// What one record to everybody costs, the mean of a repetition.
+/// The cost of one record to everybody, the mean of a repetition.
 struct Cost {
     until_all_ns: f64,
     processor_ns: f64,
@@ -139,7 +139,7 @@ struct Receivers {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<io::Result<()>>>,
     sent: u64,
-    /// The receiver that stalls when it is told to.
+    /// Makes the last receiver stall.
     stalls: Arc<AtomicBool>,
 }
 

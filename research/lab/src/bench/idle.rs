@@ -69,12 +69,12 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// What some connections between two nodes of this process have cost.
+/// The cost of connections between two nodes of this process.
 struct Idle {
     opening: Duration,
-    /// Of both ends, and of the two nodes.
+    /// Memory of both ends, and of the two nodes.
     private_bytes: u64,
-    /// Of the idle time, both ends.
+    /// Processor time of both ends during the idle time.
     processor: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What the machine says of itself and of this process, read from /proc.
+//! The machine and this process, read from /proc.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::schema::Environment;
 
-/// What a number depends on besides the code.
+/// The environment of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Machine {
     commit: String,
@@ -45,7 +45,7 @@ impl Machine {
     }
 }
 
-/// Lets this process, and those that it starts, open `wanted` files; `option` is what asks for so many.
+/// Lets this process, and those that it starts, open `wanted` files; `option` asks for that number.
 pub(super) fn allow_files(wanted: u64, option: &str) -> anyhow::Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     anyhow::ensure!(
@@ -95,7 +95,7 @@ pub(super) fn thread_time(thread: &str) -> anyhow::Result<u64> {
 pub(super) struct ThreadTimes(BTreeMap<String, u64>);
 
 impl ThreadTimes {
-    /// Of the process with this number. A thread that ends while it is asked is left out.
+    /// Reads them of the process with this number. A thread that ends meanwhile is left out.
     pub(super) fn of(process: u32) -> anyhow::Result<Self> {
         let path = format!("/proc/{process}/task");
         let tasks = fs::read_dir(&path).with_context(|| format!("cannot read {path}"))?;
@@ -107,7 +107,7 @@ impl ThreadTimes {
         Ok(Self(tasks.flatten().filter_map(time).collect()))
     }
 
-    /// What they have taken since an earlier look, those that began since then included.
+    /// Time since an earlier look, threads that are newer included.
     pub(super) fn since(&self, earlier: &Self) -> Duration {
         let before = |thread: &String| earlier.0.get(thread).copied().unwrap_or(0);
         let taken = self.0.iter().map(|(thread, time)| time.saturating_sub(before(thread)));
@@ -123,7 +123,7 @@ pub(super) struct Resident {
 }
 
 impl Resident {
-    /// Of the process with this number.
+    /// Reads it of the process with this number.
     pub(super) fn of(process: u32) -> anyhow::Result<Self> {
         let path = format!("/proc/{process}/status");
         let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;

@@ -34,7 +34,7 @@ use series::Report;
 #[derive(Args)]
 #[command(after_help = "Exit code: 0 every goal was met, 1 one was missed, 2 usage or failure.")]
 pub(crate) struct BenchArgs {
-    /// What to measure; everything that needs no other program and few seconds if not given.
+    /// Benches to run; everything that needs no other program and few seconds if not given.
     #[arg(value_enum)]
     what: Vec<What>,
     /// Repetitions of each number.
@@ -60,7 +60,7 @@ pub(crate) struct BenchArgs {
     idle_time: Duration,
     #[command(flatten)]
     viewers: viewers::ViewersArgs,
-    /// What the bench starts itself for: an end of `viewers` in its own process.
+    /// A process that the bench starts itself: an end of `viewers`.
     #[arg(long, hide = true, value_enum)]
     worker: Option<viewers::Worker>,
     #[command(flatten)]
@@ -91,7 +91,7 @@ enum What {
     Viewers,
     /// A1 beside datagrams, TCP and QUIC: throughput and latency against the block's size. Minutes.
     A1,
-    /// What acknowledgements cost a host that sends, with and without `freshwire-host ack-filter`. Minutes; needs root.
+    /// The cost of acknowledgements for a sending host, with and without `freshwire ack-filter`. Minutes; needs root.
     Acks,
     /// Ten thousand connections of A1 over which nothing is sent: memory, and what their timers cost. Minutes.
     Idle,

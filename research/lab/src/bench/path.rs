@@ -27,7 +27,7 @@ const FULL: Goal = Goal::AtLeast(98.0);
 const PUBLISHED: [(usize, f64, f64); 4] =
     [(1, 11.79, 11.78), (4, 11.79, 11.79), (16, 11.79, 11.79), (32, 11.80, 11.80)];
 
-/// What `path` measures.
+/// The options of `path`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct PathArgs {
     /// Connections of `path`.
@@ -88,7 +88,7 @@ pub(super) fn measure(args: &PathArgs, repeat: u32, report: &mut Report) -> anyh
     Ok(())
 }
 
-/// Those that this kernel has; a note says what others lack.
+/// The mechanisms that this kernel has; a note names the obstacles of the others.
 fn offered(mechanisms: &[Mechanism], picture: &Picture, report: &mut Report) -> Vec<Mechanism> {
     let mut offered = Vec::new();
     for &mechanism in mechanisms {

@@ -1,4 +1,4 @@
-//! What a push costs, beside what `send()` of the same bytes costs.
+//! The cost of a push, beside that of a `send()` of the same bytes.
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};

@@ -50,7 +50,7 @@ pub(super) struct ReceiveArgs {
     /// Which half of `receive`; both if not given.
     #[arg(long, value_name = "PART", value_enum)]
     receive_part: Option<Part>,
-    /// What the bench starts itself for: an end of `receive` in its own process.
+    /// A process that the bench starts itself: an end of `receive`.
     #[arg(long, hide = true, value_name = "PLAN")]
     receive_worker: Option<String>,
 }
@@ -84,7 +84,7 @@ pub(super) fn measure(repeat: u32, args: &ReceiveArgs, report: &mut Report) -> a
     Ok(())
 }
 
-/// Those of the methods that this machine has; of all without a wish. What it lacks is noted.
+/// The wanted methods that this machine has; all of them without a wish. A note names the obstacles of the others.
 fn available(wanted: &[Method], report: &mut Report) -> Vec<Method> {
     let mut methods = Vec::from(Method::value_variants());
     methods.retain(|method| {

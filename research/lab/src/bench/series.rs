@@ -12,7 +12,7 @@ pub(super) struct Series {
     pub(super) samples: Vec<f64>,
 }
 
-/// What a number counts.
+/// A unit of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Unit {
@@ -34,7 +34,7 @@ pub(super) struct Ratio {
     pub(super) goal: Option<Goal>,
 }
 
-/// What the median has to reach.
+/// A goal for the median.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Goal {
@@ -87,7 +87,7 @@ pub(super) struct Report {
     pub(super) series: Vec<Series>,
     pub(super) ratios: Vec<Ratio>,
     pub(super) grids: Vec<Grid>,
-    /// What was not measured, and why.
+    /// Reasons why something was not measured.
     pub(super) notes: Vec<String>,
 }
 

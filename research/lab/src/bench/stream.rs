@@ -1,4 +1,4 @@
-//! What one connection carries, beside what plain `send()` calls carry.
+//! The throughput of one connection, beside that of plain `send()` calls.
 
 use std::io::Write as _;
 use std::time::Duration;

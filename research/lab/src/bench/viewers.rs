@@ -40,7 +40,7 @@ const OF_GSTREAMER: f64 = 0.3;
 const OF_TCP: f64 = 1.0;
 /// Goal for processor time with several engines over that with the first number of them.
 const OF_FIRST: f64 = 1.05;
-/// From so many viewers on, what they take is told from the stream's first use of its arena meanwhile.
+/// From this number of viewers on, their memory is more than the stream's first use of its arena meanwhile.
 const MANY: usize = 256;
 /// Less than this share of the stream means that the server could not keep up, and its cost tells little.
 const LEAST_SHARE: f64 = 0.95;
@@ -72,14 +72,14 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// So many viewers of a stream of this rate.
+/// A number of viewers of a stream.
 struct Cell<'a> {
     viewers: usize,
     args: &'a ViewersArgs,
     engines: &'a [u8],
 }
 
-/// What a subject did in a repetition.
+/// The outcome of a repetition for one subject.
 struct Outcome {
     seconds_per_gigabyte: f64,
     /// Bytes that came, of those that were handed over to the server times viewers.
@@ -180,7 +180,7 @@ impl Cell<'_> {
         let serving = Serving::start(subject, clip, log)?;
         let mut load = serving.load()?;
         load.connect(1, true)?;
-        // By then what a server keeps for those who join is no longer growing: that memory is the stream's, not the viewers'.
+        // By then the server's memory for new viewers no longer grows: it is the stream's, not the viewers'.
         std::thread::sleep(self.args.settle * 2);
         let memory = serving.memory()?;
         let further = self.viewers - 1;

@@ -1,4 +1,4 @@
-//! What a viewer's experience was, in numbers.
+//! A viewer's experience in numbers.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ pub(super) struct Metrics {
     pub(super) late_share: f64,
     /// Frames of the camera.
     pub(super) frames: usize,
-    /// Of these, shown at all.
+    /// Frames shown at all.
     pub(super) shown: usize,
-    /// Of these, shown within the deadline after their capture.
+    /// Frames shown within the deadline after their capture.
     pub(super) on_time: usize,
     /// Freezes: gaps between shown frames above max(3 x mean, mean + 150 ms).
     pub(super) freezes: usize,
@@ -75,13 +75,13 @@ pub(super) fn ages(stream: &Stream, shown: &[Shown]) -> Vec<(f64, f64)> {
     (0..=steps as u32).map(age).collect()
 }
 
-/// What is on the screen at these ascending instants; `None` before the first frame.
+/// The frame on the screen at each of these ascending instants; `None` before the first frame.
 pub(super) fn on_screen(shown: &[Shown], instants: impl IntoIterator<Item = Duration>) -> Vec<Option<usize>> {
     let mut screen = Screen::new(shown);
     instants.into_iter().map(|instant| screen.at(instant)).collect()
 }
 
-/// What a player that stays `delay` behind the camera shows at each of its instants: the frame that is due, or the last
+/// The screen of a player that stays `delay` behind the camera, at each of its instants: the frame that is due, or the last
 /// one before it that has come by then; `None` before the first.
 pub(super) fn playout(stream: &Stream, shown: &[Shown], delay: Duration) -> Vec<Option<usize>> {
     let mut screen = Screen::new(shown);

@@ -1,4 +1,4 @@
-//! What each viewer's picture was worth: the received bytes through a real decoder, compared with the original at the
+//! The quality of each viewer's pictures: the received bytes through a real decoder, compared with the original at the
 //! moment of display.
 //!
 //! ```text
@@ -37,7 +37,7 @@ pub(super) struct Quality {
     pub(super) ssim_p5: f64,
     /// Pictures that came out of the decoder.
     pub(super) decoded: usize,
-    /// What the decoder complained of, and pictures that it did not yield.
+    /// The decoder's complaints, and pictures that it did not yield.
     pub(super) decoder_errors: usize,
 }
 

@@ -43,7 +43,7 @@ pub(super) struct UnitInfo {
     pub(super) emitted_ns: u64,
 }
 
-/// What one viewer had.
+/// One viewer's run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Viewing {
     pub(super) metrics: Metrics,
@@ -153,7 +153,7 @@ fn reasons_of(viewing: &Viewing) -> impl Iterator<Item = &str> {
     viewing.outcome.drops.iter().map(|drop| drop.reason.as_str())
 }
 
-/// What a link is, in words.
+/// A link in words.
 pub(super) fn link_text(link: &LinkConfig) -> String {
     let rate = link
         .rate_bps

@@ -15,9 +15,9 @@ const LEAD: Duration = Duration::from_millis(300);
 /// How often whoever watches is asked whether to go on.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What happens while the runs go on.
+/// An event during the runs.
 pub(super) enum Step<'a> {
-    /// One of them told how it goes.
+    /// A progress message of one of them.
     Live(Scheme, &'a Live),
     /// Nothing; time has passed.
     Idle,
@@ -119,11 +119,11 @@ impl Worker {
         Ok(Self { scheme, child, input })
     }
 
-    /// What a worker that has ended wrote to standard error.
+    /// The error output of a worker that has ended.
     fn complaint(&mut self) -> String {
         let mut text = String::new();
         if let Some(mut stderr) = self.child.stderr.take() {
-            // What cannot be read is not there.
+            // Unreadable output counts as none.
             let _ = stderr.read_to_string(&mut text);
         }
         text.trim().trim_start_matches("freshwire-lab: ").to_owned()

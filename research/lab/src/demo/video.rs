@@ -138,7 +138,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Stream> {
     Ok(stream)
 }
 
-/// What ffmpeg is told.
+/// The arguments of ffmpeg.
 struct Recipe {
     arguments: Vec<std::ffi::OsString>,
     /// Tells one stream from another.

@@ -1,4 +1,4 @@
-//! What a person sees while the demo runs: the viewers side by side on a terminal, one line a second elsewhere.
+//! The live view of the demo: the viewers side by side on a terminal, one line a second elsewhere.
 
 mod big;
 mod draw;
@@ -20,8 +20,8 @@ pub(super) use state::State;
 pub(super) struct View {
     state: State,
     terminal: Option<DefaultTerminal>,
-    /// The second that was last told of without a terminal.
-    told_s: Option<u64>,
+    /// The second of the last line without a terminal.
+    shown_s: Option<u64>,
 }
 
 impl View {
@@ -34,7 +34,7 @@ impl View {
         } else {
             None
         };
-        Ok(Self { state, terminal, told_s: None })
+        Ok(Self { state, terminal, shown_s: None })
     }
 
     /// Shows a step; false if the person wants to stop.
@@ -58,10 +58,10 @@ impl View {
 
     fn tell(&mut self) {
         let at_s = self.state.sides.iter().map(|side| side.live.at_s).fold(f64::INFINITY, f64::min) as u64;
-        if at_s == 0 || self.told_s == Some(at_s) {
+        if at_s == 0 || self.shown_s == Some(at_s) {
             return;
         }
-        self.told_s = Some(at_s);
+        self.shown_s = Some(at_s);
         let side = |scheme: Scheme| {
             let live = &self.state.sides[scheme.place()].live;
             let dropped: u64 = live.dropped.iter().sum();

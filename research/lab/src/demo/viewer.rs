@@ -98,7 +98,7 @@ impl Viewer {
         }
     }
 
-    /// Tells that the stream has ended; `orderly` if the sender closed it at its own will. What is left over then is
+    /// Tells that the stream has ended; `orderly` if the sender closed it at its own will. The rest is then
     /// torn; otherwise the end cut it. Returns how many bytes were left over.
     pub(super) fn finish(&mut self, orderly: bool) -> usize {
         if orderly && self.in_step && !self.buffer.is_empty() {

@@ -1,4 +1,4 @@
-//! What the command and its workers say to each other: one JSON value to a line.
+//! The messages between the command and its workers: one JSON value to a line.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -57,7 +57,7 @@ impl Scheme {
     }
 }
 
-/// What a worker is to do. After it answered [`Message::Ready`] it is told when the first frame is captured, in
+/// A worker's order. After its answer [`Message::Ready`] it receives the time when the first frame is captured, in
 /// nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Order {
@@ -73,7 +73,7 @@ pub(super) struct Order {
     pub(super) received: PathBuf,
 }
 
-/// What a worker says.
+/// A worker's message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data", rename_all = "snake_case")]
 pub(super) enum Message {

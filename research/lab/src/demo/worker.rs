@@ -68,7 +68,7 @@ impl Path {
     }
 }
 
-/// What the threads of a run share.
+/// The shared state of a run's threads.
 struct Run {
     order: Order,
     stream: Arc<Stream>,
@@ -144,8 +144,8 @@ impl Run {
             let sent = send();
             leave();
             let received = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))?;
-            let told = teller.join().map_err(|_| anyhow::anyhow!("the teller panicked"))?;
-            sent.context("the sender failed").and(told).and(received.context("the viewer failed"))
+            let reported = teller.join().map_err(|_| anyhow::anyhow!("the teller panicked"))?;
+            sent.context("the sender failed").and(reported).and(received.context("the viewer failed"))
         })
     }
 

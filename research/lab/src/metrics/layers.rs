@@ -109,7 +109,7 @@ fn received_layer_bytes(run: &Run, layers: u8) -> Vec<u64> {
     bytes
 }
 
-/// What an offline oracle that knows the link delivers on time: in each window, once the link is done with the windows
+/// The bytes that an offline oracle delivers on time. It knows the link. In each window, once the link is done with the windows
 /// before it, the layers in order, layer l of N not before l/N of the window, each record taking its size over the link's
 /// capacity; counted while its end plus the one-way delay keeps the deadline.
 fn ideal_bytes(run: &Run, layers: u8, window_ms: u32) -> u64 {

@@ -1,4 +1,4 @@
-//! What a link carries, and what became of a run's bytes.
+//! The capacity of a link, and the use of a run's bytes.
 
 use crate::results::Delay;
 use crate::schema::{LinkConfig, Run};

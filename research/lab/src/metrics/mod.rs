@@ -1,4 +1,4 @@
-//! What follows from a run's records. Pure: no clock, no files; the same records give the same numbers.
+//! The numbers that follow from a run's records. Pure: no clock, no files; the same records give the same numbers.
 //!
 //! Delays are counted over *offered* records, a record that never arrived being later than every other; otherwise
 //! dropping would flatter the tail.

@@ -17,7 +17,7 @@ use super::palette::{self, INK};
 /// An axis: what it measures, with the unit, and from where to where.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
-    /// What it measures and in what unit.
+    /// Its quantity and unit.
     pub(crate) label: String,
     /// Its lower end.
     pub(crate) from: f64,
@@ -98,7 +98,7 @@ pub(crate) struct Bars {
 /// Bars side by side in categories.
 #[derive(Clone, Debug)]
 pub(crate) struct BarChart {
-    /// What the categories are.
+    /// The name of the categories.
     pub(crate) x_label: String,
     /// The categories' names.
     pub(crate) categories: Vec<String>,
@@ -110,7 +110,7 @@ pub(crate) struct BarChart {
     pub(crate) level: Option<(String, f64)>,
 }
 
-/// Draws curves; `about` tells those who cannot see it what is drawn.
+/// Draws curves; `about` describes the drawing for screen readers.
 pub(crate) fn line_chart(about: &str, chart: &LineChart) -> anyhow::Result<String> {
     let svg = draw(about, |area| {
         let mut canvas = axes(area, &chart.x, &chart.y)?;
@@ -131,7 +131,7 @@ pub(crate) fn line_chart(about: &str, chart: &LineChart) -> anyhow::Result<Strin
     Ok(legend(keys, &chart.references) + &svg)
 }
 
-/// Draws points; `about` tells those who cannot see it what is drawn.
+/// Draws points; `about` describes the drawing for screen readers.
 pub(crate) fn scatter(about: &str, chart: &Scatter) -> anyhow::Result<String> {
     let svg = draw(about, |area| {
         let mut canvas = axes(area, &chart.x, &chart.y)?;
@@ -156,7 +156,7 @@ fn thinned(points: &[(f64, f64)], x: &Axis, y: &Axis) -> Vec<(f64, f64)> {
     inside.filter(|(at_x, at_y)| taken.insert((place(x, *at_x), place(y, *at_y)))).copied().collect()
 }
 
-/// Draws bars; `about` tells those who cannot see it what is drawn.
+/// Draws bars; `about` describes the drawing for screen readers.
 pub(crate) fn bar_chart(about: &str, chart: &BarChart) -> anyhow::Result<String> {
     let x = Axis { label: chart.x_label.clone(), from: 0.0, to: chart.categories.len() as f64 };
     let references: Vec<Reference> = chart

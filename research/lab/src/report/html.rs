@@ -8,29 +8,29 @@ use crate::table::Table;
 pub(crate) struct Section {
     /// The heading, plain text.
     pub(crate) heading: String,
-    /// What follows it, as HTML.
+    /// The text below it, as HTML.
     pub(crate) body: String,
 }
 
 /// A drawing with what a reader needs to understand and remake it.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
-    /// What it shows, plain text.
+    /// Its title, plain text.
     pub(crate) title: String,
     /// The drawing and its legend, as HTML: what [`super::chart::line_chart`] and its like return.
     pub(crate) drawing: String,
-    /// What to see in it, how many runs it is of, what the spread means; plain text.
+    /// The explanation, the number of runs and the meaning of the spread; plain text.
     pub(crate) caption: String,
     /// The command that made the numbers.
     pub(crate) command: String,
 }
 
-/// A number that stands at the top of a report.
+/// A number at the top of a report.
 #[derive(Clone, Debug)]
 pub(crate) struct Number {
     /// The number with its unit.
     pub(crate) value: String,
-    /// What it is of.
+    /// Its meaning.
     pub(crate) meaning: String,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Number {
 pub(crate) struct Image {
     /// The picture as a `data:` URI; none where nothing was shown.
     pub(crate) data_uri: Option<String>,
-    /// What stands below it, plain text.
+    /// The caption, plain text.
     pub(crate) caption: String,
 }
 

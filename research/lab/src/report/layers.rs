@@ -89,7 +89,7 @@ pub(super) fn repetitions(cells: &[&Cell<'_, Run>]) -> String {
     }
 }
 
-/// What a median at the top of a page is of.
+/// The number of settings that a median is of.
 pub(super) fn over_settings(count: usize) -> String {
     if count == 1 { String::new() } else { format!(", median of {count} settings") }
 }

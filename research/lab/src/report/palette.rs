@@ -44,7 +44,7 @@ pub(crate) fn css(colour: RGBColor) -> String {
     if colour == INK { "currentColor".to_owned() } else { hex(colour) }
 }
 
-/// A colour as `#RRGGBB`, which is how it stands in a drawing.
+/// A colour as `#RRGGBB`, the form that drawings have.
 pub(crate) fn hex(colour: RGBColor) -> String {
     format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2)
 }

@@ -1,4 +1,4 @@
-//! What every experiment is made of: an emulated link, connections across it, and runs in processes of their own.
+//! Parts of every experiment: an emulated link, connections across it, and runs in processes of their own.
 
 mod a1;
 mod clock;

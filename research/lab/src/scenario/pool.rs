@@ -33,7 +33,7 @@ pub(crate) trait Task: Clone + Send + Sync + Serialize + DeserializeOwned {
     /// Does it, in the worker.
     fn measure(self, environment: Environment) -> anyhow::Result<Self::Run>;
 
-    /// What distinguishes it from the others, for a person to read.
+    /// Its distinguishing name for a person.
     fn name(&self) -> String;
 
     /// How long it takes.

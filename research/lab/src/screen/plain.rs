@@ -14,7 +14,7 @@ use freshwire_record::Timestamp;
 use super::source::Source;
 use crate::scenario::wait_until;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Header {
     /// A picture with this presentation time.

@@ -12,10 +12,10 @@ use freshwire_record::Timestamp;
 use super::plain::{self, Header};
 use crate::viewers::session::{SOUND_CHANNEL, Session, Tracks, VIDEO_CHANNEL};
 
-/// How often a server is told that somebody is there: sessions last a minute.
+/// Interval of keep-alives: sessions last a minute.
 const ALIVE_EVERY: Duration = Duration::from_secs(20);
 
-/// What interleaving adds to a packet.
+/// Overhead of interleaving for each packet.
 const INTERLEAVED_HEADER_BYTES: usize = 4;
 
 /// A whole picture.
@@ -28,14 +28,14 @@ pub(super) struct Frame {
     pub(super) bytes: Vec<u8>,
 }
 
-/// What a viewer had by the end.
+/// All that a viewer received.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// Its pictures, in order of arrival.
     pub(super) frames: Vec<Frame>,
     /// When frames of sound were there.
     pub(super) sound: Vec<Timestamp>,
-    /// What was read when, in bytes.
+    /// Times and sizes of reads, in bytes.
     pub(super) reads: Vec<(Timestamp, usize)>,
     /// Packets that were missing or broken.
     pub(super) damage: u64,

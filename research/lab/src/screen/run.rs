@@ -41,7 +41,7 @@ pub(crate) struct Task {
     pub(super) folder: PathBuf,
 }
 
-/// What is sent, and when it counts.
+/// The stream of a run, and the time that counts.
 struct Course {
     source: Source,
     /// The position of the picture with which the window begins.
@@ -68,7 +68,7 @@ impl Course {
     }
 }
 
-/// What came to the viewer.
+/// The viewer's account of a run.
 struct Viewing {
     seen: Seen,
     /// When the source's clock began.
@@ -97,7 +97,7 @@ pub(crate) fn measure(task: Task, environment: Environment) -> anyhow::Result<Ru
         let arrived_ns = since_begin(frame.at);
         let picture = place.and_then(|place| pictures.get_mut(place.checked_sub(*first)?));
         if let Some(picture) = picture.filter(|_| arrived_ns <= window.until_ns) {
-            // Where it comes twice, the first time counts. What comes before its time is off by the rounding of times.
+            // Where it comes twice, the first time counts. A picture before its time is due to rounding.
             picture.arrived_ns = picture.arrived_ns.or(Some(arrived_ns.max(picture.offered_ns)));
         }
     }
@@ -142,7 +142,7 @@ fn decode(
     let work = task.folder.join(format!("work-{}", std::process::id()));
     std::fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
     let judged = whole.judge(&received, &work, &stills.join(picture_name(&task.plan)));
-    // What is left of it is of no use.
+    // The folder is useless afterwards.
     let _ = std::fs::remove_dir_all(&work);
     let mut decoded = judged?;
     decoded.torn += seen.damage;
@@ -151,7 +151,7 @@ fn decode(
 
 pub(super) const STILLS_FOLDER: &str = "stills";
 
-/// What the names of the camera's stills begin with.
+/// The prefix of the names of the camera's stills.
 pub(super) fn camera_name(plan: &Plan) -> String {
     format!(
         "{}-{}-{}s-{}s-camera",
@@ -162,7 +162,7 @@ pub(super) fn camera_name(plan: &Plan) -> String {
     )
 }
 
-/// What the names of a run's stills begin with.
+/// The prefix of the names of a run's stills.
 pub(super) fn picture_name(plan: &Plan) -> String {
     let link = &plan.link;
     format!(
@@ -229,7 +229,7 @@ fn over_plain_tcp(task: &Task, course: &Course) -> anyhow::Result<Viewing> {
         namespaces.in_near(|| TcpListener::bind((Namespaces::NEAR_V4, 0)))?.context("cannot listen")?;
     let address = listener.local_addr().context("cannot listen")?;
     let emulator = open_link(&namespaces, &task.plan)?;
-    // What comes before the window is not sent, and so its time need not pass.
+    // Pictures before the window are not sent, and so their time need not pass.
     let before = course.first_offer(Timestamp::ZERO).saturating_since(Timestamp::ZERO + JOIN_LEAD);
     let begin = freshwire_io::now() - before;
     let far = namespaces

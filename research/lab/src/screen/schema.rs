@@ -10,9 +10,9 @@ use crate::schema::{Environment, LinkConfig, Trust};
 /// Everything that was chosen before a run; runs with equal plans repeat each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// What was sent.
+    /// The stream.
     pub(super) stream: StreamId,
-    /// Who sent it.
+    /// The sender.
     pub(super) scheme: Scheme,
     /// The link; its rate counts whole IP packets.
     pub(super) link: LinkConfig,
@@ -33,7 +33,7 @@ pub(super) struct StreamId {
     pub(super) rate_bps: u64,
 }
 
-/// What a run was and what came of it. Instants are in nanoseconds of the source's clock, which begins shortly before the
+/// A plan and its outcome. Instants are in nanoseconds of the source's clock, which begins shortly before the
 /// first capture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Run {
@@ -50,9 +50,9 @@ pub(crate) struct Run {
     /// Frames of sound within the window, where the stream has sound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sound: Option<Sound>,
-    /// What a decoder made of what the viewer received.
+    /// A decoder's judgement of the received pictures.
     pub(super) decoded: Decoded,
-    /// What follows; filled in when the run is appended to a file.
+    /// The numbers that follow; filled in when the run is appended to a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) metrics: Option<Metrics>,
 }
@@ -99,7 +99,7 @@ pub(super) struct Sound {
     pub(super) arrived: u64,
 }
 
-/// What ffmpeg's decoder made of all that the viewer received.
+/// The judgement of ffmpeg's decoder on all received pictures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Decoded {
     /// Pictures that came out.
@@ -122,14 +122,14 @@ pub(super) struct Decoded {
     pub(super) ssim_p5: f64,
 }
 
-/// What follows from a run.
+/// The numbers that follow from a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Metrics {
-    /// What the viewer had.
+    /// The viewer's screen.
     pub(super) screen: Screen,
-    /// What it would have had from a sender that knew all pictures and the link.
+    /// The screen with a sender that knows all pictures and the link.
     pub(super) oracle: Screen,
-    /// What the viewer received, as a share of what the link carries (1448 bytes of 1500, less losses).
+    /// Received bytes as a share of the link's capacity (1448 bytes of 1500, less losses).
     pub(super) link_used: f64,
 }
 
@@ -138,7 +138,7 @@ pub(super) struct Metrics {
 pub(super) struct Screen {
     /// Now minus the capture of the newest picture that can be decoded, in seconds: mean.
     pub(super) age_mean_s: f64,
-    /// What that is at most in 95 % of the time.
+    /// Its 95th percentile over time.
     pub(super) age_p95_s: f64,
     /// Pictures a second that arrived and can be decoded.
     pub(super) pictures_per_s: f64,
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// What the oracle finds is not checked elsewhere, and may get better.
+    /// The oracle's result is not checked elsewhere, and may get better.
     #[test]
     fn the_reference_file_is_what_this_program_writes() {
         let mut runs = [

@@ -24,7 +24,7 @@ pub(super) enum Scheme {
 /// The word for all of [`DEADLINES`].
 pub(super) const ALL_DEADLINES: &str = "deadlines";
 
-/// The latencies that [`ALL_DEADLINES`] stands for, in milliseconds.
+/// The latencies of [`ALL_DEADLINES`], in milliseconds.
 pub(super) const DEADLINES: [u64; 5] = [300, 650, 1200, 2000, 4000];
 
 impl Scheme {
@@ -67,7 +67,7 @@ impl FromStr for Scheme {
             "tcp" => Self::Tcp,
             "gstreamer" => Self::Gstreamer,
             _ => match parse_duration(text) {
-                // What is written with fractions of a millisecond would not come back from its text.
+                // Fractions of a millisecond would not survive the text form.
                 Ok(latency) if latency.subsec_nanos() % 1_000_000 == 0 => Self::Deadline(latency),
                 _ => anyhow::bail!(
                     "{text:?} is no scheme: write freshwire, tcp, gstreamer, a fixed latency such as 650ms, or \

@@ -22,7 +22,7 @@ pub(super) fn score(shown: &[Shown], window: Window) -> Score {
     screen::score(&all, at(window.from_ns), at(window.until_ns))
 }
 
-/// What the best sender shows that knows all pictures and the link, which carries 1448 of 1500 bytes, less the losses.
+/// The screen with the best sender, which knows all pictures and the link. The link carries 1448 of 1500 bytes, less the losses.
 pub(super) fn oracle(pictures: &[Picture], link: &LinkConfig) -> Vec<Shown> {
     let (mut records, mut offered) = (Vec::new(), Vec::new());
     // Where each picture is among those that can be decoded if all of them arrive.

@@ -34,7 +34,7 @@ pub(super) fn stream(id: &StreamId, source: &Source) -> String {
     )
 }
 
-/// What distinguishes a run.
+/// The distinguishing name of a run.
 pub(super) fn describe(plan: &Plan) -> String {
     format!("{}, {}, {}, seed {}", plan.stream.name, link(plan), plan.scheme.label(), plan.link.seed)
 }
@@ -243,7 +243,7 @@ fn series(run: &Run) -> Series {
     }
 }
 
-/// What runs over the same link share.
+/// The common part of plans over the same link.
 fn cell(plan: &Plan) -> Plan {
     Plan { scheme: Scheme::Freshwire, ..plan.cell() }
 }

@@ -29,14 +29,14 @@ pub(super) const TICKS: u32 = 90_000;
 /// How long a stream runs before the window may begin: servers need some of it before they describe the stream.
 const BEFORE_WINDOW_NS: u64 = 4_000_000_000;
 
-/// What a keyframe interval and the above may add to a run's duration.
+/// A keyframe interval and the above may add this to a run's duration.
 pub(super) const EXTRA: Duration = Duration::from_secs(16);
 
 /// A prepared stream.
 #[derive(Debug)]
 pub(super) struct Source {
     bytes: Vec<u8>,
-    /// What is handed over at once, and when; in nanoseconds of the source's clock.
+    /// Bytes that are handed over at once, with their times; in nanoseconds of the source's clock.
     chunks: Vec<(u64, Range<usize>)>,
     /// Its pictures, in decoding order.
     pub(super) pictures: Vec<Coded>,
@@ -255,7 +255,7 @@ impl Units {
     }
 }
 
-/// What is handed over at once with its decode time, and the pictures.
+/// Bytes that are handed over at once with their decode times, and the pictures.
 type Parsed = (Vec<(i64, Range<usize>)>, Vec<Carried>);
 
 fn ivf(bytes: &[u8]) -> anyhow::Result<Parsed> {

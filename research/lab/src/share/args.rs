@@ -31,7 +31,7 @@ pub(crate) struct ShareArgs {
     /// One-way delays.
     #[arg(long, value_delimiter = ',', default_value = "20ms", value_parser = parse_duration)]
     delay: Vec<Duration>,
-    /// What the queue holds: bytes, or a multiple of what the path holds in a round trip, as 1bdp or 0.5bdp.
+    /// Size of the queue: bytes, or a multiple of the bandwidth-delay product, as 1bdp or 0.5bdp.
     #[arg(long, value_delimiter = ',', default_value = "1bdp,15000", value_parser = parse_queue)]
     queue: Vec<Queue>,
     /// Share of packets lost by chance, in both directions.
@@ -51,7 +51,7 @@ pub(crate) struct ShareArgs {
     repeat: u64,
 }
 
-/// What a queue holds.
+/// The size of a queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Queue {
     Bytes(u64),

@@ -47,7 +47,7 @@ pub(crate) fn measure(plan: Plan, environment: Environment) -> anyhow::Result<Ru
     Ok(Run { plan, environment, trust, bytes, lost, waits, metrics: None })
 }
 
-/// What each counter has grown by in each second.
+/// Growth of each counter in each second.
 fn by_second(counters: &[AtomicU64], plan: &Plan, wait_for: impl Fn(u64)) -> Vec<Vec<u64>> {
     let mut bytes = vec![Vec::new(); counters.len()];
     let mut before = vec![0; counters.len()];

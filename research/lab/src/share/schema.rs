@@ -21,7 +21,7 @@ pub(crate) struct Plan {
     pub(super) warm_up_s: u32,
 }
 
-/// What a run was and what came of it.
+/// A plan and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(super) plan: Plan,
@@ -35,12 +35,12 @@ pub(crate) struct Run {
     pub(super) lost: Vec<f64>,
     /// How long probes waited in the queue, in nanoseconds, each with the time of its sending from the begin.
     pub(super) waits: Vec<(u64, u64)>,
-    /// What follows; filled in when the run is appended to a file.
+    /// The numbers that follow; filled in when the run is appended to a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) metrics: Option<Metrics>,
 }
 
-/// What follows from a run. A share is a multiple of the fair share: the link's capacity for stream payload (1448 bytes of
+/// The numbers that follow from a run. A share is a multiple of the fair share: the link's capacity for stream payload (1448 bytes of
 /// 1500, less losses) over the number of flows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Metrics {
@@ -50,7 +50,7 @@ pub(super) struct Metrics {
     pub(super) shares_in_all: Vec<f64>,
     /// Jain's index of the shares after the warm-up: 1 is even, 1/flows is one flow alone.
     pub(super) jain: f64,
-    /// What all carried after the warm-up, of the capacity.
+    /// Used share of the capacity after the warm-up.
     pub(super) used: f64,
     /// Median and 95th percentile of the wait in the queue after the warm-up, in nanoseconds; none where no probe came.
     pub(super) wait_ns: Option<[u64; 2]>,

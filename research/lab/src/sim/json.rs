@@ -1,4 +1,4 @@
-//! What scenarios have reached, as JSON lines. Times are in milliseconds.
+//! Outcomes of scenarios as JSON lines. Times are in milliseconds.
 
 use std::time::Duration;
 

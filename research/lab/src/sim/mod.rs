@@ -26,7 +26,7 @@ pub(crate) struct SimArgs {
     model: Option<Model>,
     /// The name of a scenario, or a TOML file; without it all that come with the program, in one table.
     scenario: Option<String>,
-    /// What the losses of the links and all else that is random follow from.
+    /// Seed of the links' losses and of all else that is random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print a JSON line for each scenario instead of tables.

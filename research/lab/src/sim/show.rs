@@ -1,4 +1,4 @@
-//! What scenarios have reached, as text.
+//! Outcomes of scenarios as text.
 
 use std::time::Duration;
 

@@ -51,7 +51,7 @@ pub(crate) struct StateArgs {
     /// How the program reads.
     #[arg(long, value_delimiter = ',', value_enum, default_value = "fast,slow")]
     reader: Vec<ReaderName>,
-    /// What a slow reader reads of what the source makes.
+    /// Share of the source's bytes that a slow reader reads.
     #[arg(long, default_value = "10%", value_parser = parse_share)]
     read_share: f64,
     /// How long a stalled reader reads nothing, from a third of the time that counts on.

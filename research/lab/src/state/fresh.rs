@@ -83,7 +83,7 @@ pub(super) fn feed(
     Ok(says)
 }
 
-/// What fates say.
+/// The fates, counted.
 struct Tally<'a> {
     plan: &'a Plan,
     start: Timestamp,

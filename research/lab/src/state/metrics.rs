@@ -1,4 +1,4 @@
-//! What follows from a run: how old each object's newest value was at the receiving program, and who was left out.
+//! The numbers that follow from a run: the age of each object's newest value at the receiving program, and neglected objects.
 
 use anyhow::ensure;
 
@@ -60,7 +60,7 @@ fn return_at(plan: &Plan) -> Option<u64> {
     }
 }
 
-/// What came of one object, in order of time.
+/// The values of one object, in order of time.
 #[derive(Clone, Default)]
 struct Key {
     /// When each value was read.

@@ -15,7 +15,7 @@ use super::source::Ticks;
 use super::{scheme, value};
 use crate::scheme::{TCP, TCP_SMALL_BUFFER};
 
-/// What a small send buffer is set to; the kernel doubles it.
+/// Size of a small send buffer; the kernel doubles it.
 const SMALL_BUFFER: usize = 8 << 10;
 
 /// How long one write waits at most, so that the end is noticed.
@@ -42,7 +42,7 @@ pub(super) fn send(
     socket: &TcpSocket,
     start: Timestamp,
 ) -> anyhow::Result<SenderSays> {
-    // Whoever looks at it has made it one that does not block, and has switched Nagle's delay off.
+    // `TcpSocket` has made it non-blocking, and has switched Nagle's delay off.
     stream.set_nonblocking(false).context("cannot make a socket block")?;
     stream.set_write_timeout(Some(WATCH)).context("cannot set a time-out")?;
     stream.set_nodelay(plan.scheme != TCP).context("cannot set Nagle's delay")?;
@@ -101,7 +101,7 @@ fn write(mut stream: &TcpStream, mut bytes: &[u8], end: Timestamp) -> anyhow::Re
 /// The newest value of each object that has not been written; the writer goes round.
 struct Mailbox {
     ticks: Vec<Option<u32>>,
-    /// Whose turn is next.
+    /// The object with the next turn.
     turn: usize,
     waiting: usize,
     has_ended: bool,

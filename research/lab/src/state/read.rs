@@ -22,7 +22,7 @@ const SLOW_TURN: Duration = Duration::from_millis(10);
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
 
-/// What brings the values.
+/// The source of values.
 pub(super) enum Inbox<'a> {
     Tcp(Stream),
     A1(&'a Connection),
@@ -60,9 +60,9 @@ impl Notes {
     }
 }
 
-/// What one look gave.
+/// The result of one look.
 enum Look {
-    /// So many bytes; none: nothing came in the time that it waited.
+    /// Bytes that were read; 0: nothing came in time.
     Bytes(usize),
     Ended,
 }
@@ -159,7 +159,7 @@ fn eager(inbox: &mut Inbox<'_>, until: Timestamp, notes: &mut Notes) -> anyhow::
     }
 }
 
-/// Reads so many bytes a second, each turn its part; what was not there in one turn is not made up for in the next.
+/// Reads `bytes_per_s`, each turn its part; a turn does not catch up on the one before.
 fn slow(
     inbox: &mut Inbox<'_>,
     bytes_per_s: f64,

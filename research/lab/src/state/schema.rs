@@ -64,18 +64,18 @@ pub(super) enum Reader {
     },
 }
 
-/// What a run was and what came of it.
+/// A plan and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(super) plan: Plan,
     pub(super) environment: Environment,
     /// Whether the machine kept up with the run.
     pub(super) trust: Trust,
-    /// What the sending program says.
+    /// The sending program's account.
     pub(super) sender: SenderSays,
     /// Every value that the receiving program read, in order.
     pub(super) arrivals: Arrivals,
-    /// What follows; filled in when the run is appended to a file.
+    /// The numbers that follow; filled in when the run is appended to a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) metrics: Option<Metrics>,
 }
@@ -96,11 +96,11 @@ pub(super) struct SenderSays {
     pub(super) kernel_bytes: Option<(f64, u64)>,
     /// How late the source came to its ticks, at the 99th percentile, in microseconds.
     pub(super) lateness_us: u64,
-    /// What became of records by their fates; none without a ring.
+    /// Records by their fates; none without a ring.
     pub(super) fates: Option<Fates>,
 }
 
-/// What fates said.
+/// Records by their fates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Fates {
     /// Delivered to the other host.
@@ -118,7 +118,7 @@ pub(super) struct Fates {
 /// Values in order of their reading, column by column.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Arrivals {
-    /// Whose value it is.
+    /// The value's object.
     pub(super) keys: Vec<u32>,
     /// The tick that it is of.
     pub(super) ticks: Vec<u32>,
@@ -185,14 +185,14 @@ impl cells::Plan for Plan {
 
 measured!(Run, Plan);
 
-/// What follows from a run, all of it from the end of the warm-up to the end of the source.
+/// The numbers that follow from a run, all of it from the end of the warm-up to the end of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Metrics {
     /// Values that the program read in a second.
     pub(super) values_per_s: f64,
     /// Age of an object's newest value at the program: the mean over time and objects, in nanoseconds.
     pub(super) age_mean_ns: f64,
-    /// What it was below for 95 % of the time, all objects together.
+    /// Its 95th percentile over time, all objects together.
     pub(super) age_p95_ns: f64,
     /// Its mean over time of the object that has it worst.
     pub(super) worst_key_age_ns: f64,

@@ -31,7 +31,7 @@ pub(super) fn names() -> Vec<&'static str> {
     LISTED.iter().map(|(name, ..)| *name).collect()
 }
 
-/// What a person reads.
+/// Its label.
 pub(super) fn label(scheme: &str) -> &str {
     LISTED.iter().find(|(name, ..)| *name == scheme).map_or(scheme, |(_, label, _)| label)
 }

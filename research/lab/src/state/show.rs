@@ -15,7 +15,7 @@ pub(super) fn metric(cell: &Cell<'_>, pick: impl Fn(&Metrics) -> Option<f64>) ->
     cell.spread(|run| pick(run.metrics.as_ref()?))
 }
 
-/// What schemes that are compared have in common, as a person reads it.
+/// The label of the path, common to the schemes that are compared.
 pub(super) fn path_label(plan: &Plan) -> String {
     let path = plan.link.as_ref().map_or_else(|| "loopback".to_owned(), cells::link_label);
     format!("{path}, {}, {}", plan.congestion, reader_label(plan.reader))

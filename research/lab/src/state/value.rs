@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use anyhow::{Context as _, ensure};
 
-/// Of what size a value may be.
+/// Permitted sizes of a value.
 pub(super) const SIZES: RangeInclusive<u32> = 16..=65_536;
 
 const MAGIC: [u8; 4] = *b"FWST";

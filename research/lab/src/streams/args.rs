@@ -53,7 +53,7 @@ pub(crate) struct LayersArgs {
     /// Rate of the link, for instance 512Kibit (1024 bit) or 512kbit (1000 bit); `none` is no limit.
     #[arg(long, default_value = "512Kibit", value_parser = parse_rate)]
     rate: RateArg,
-    /// What to compare, separated by commas: tcp, tcp-small-buffer, min-buf, min-buf-A-B, thesis, thesis-improper,
+    /// Schemes to compare, separated by commas: tcp, tcp-small-buffer, min-buf, min-buf-A-B, thesis, thesis-improper,
     /// freshwire, freshwire-chunked, a1, a1-cubic, a1-newreno, and other transports: srt, sctp, quic. A1, SRT
     /// and SCTP have a congestion control of their own.
     #[arg(long, value_delimiter = ',')]
@@ -90,7 +90,7 @@ pub(crate) struct FramesArgs {
     /// A dip: before,during,after.
     #[arg(long, value_delimiter = ',', value_parser = parse_rate)]
     dip: Vec<RateArg>,
-    /// What to compare, separated by commas: tcp, reserve, encoder, freshwire, a1, min-buf, srt, sctp, quic.
+    /// Schemes to compare, separated by commas: tcp, reserve, encoder, freshwire, a1, min-buf, srt, sctp, quic.
     #[arg(long, value_delimiter = ',')]
     scheme: Vec<String>,
     /// Mean rate of the frames.

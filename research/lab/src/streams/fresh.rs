@@ -134,10 +134,10 @@ fn note_fates(sender: &mut Sender, id: SinkId, paced: &mut Paced) {
     }
 }
 
-fn word(reason: Reason, begun: bool) -> String {
+fn word(reason: Reason, is_committed: bool) -> String {
     match reason {
         Reason::Closed | Reason::ConnectionLost => "unsent".to_owned(),
-        _ if begun => "abandoned".to_owned(),
+        _ if is_committed => "abandoned".to_owned(),
         reason => format!("dropped: {reason}"),
     }
 }

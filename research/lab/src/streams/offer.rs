@@ -1,4 +1,4 @@
-//! What the source offers: the same list for every scheme of a cell.
+//! The records that the source offers: the same list for every scheme of a cell.
 
 use std::time::Duration;
 

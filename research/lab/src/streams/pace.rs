@@ -1,4 +1,4 @@
-//! What every sender of the lab needs: the records' bytes and a note of what became of them.
+//! Parts of every sender: the records' bytes, and an account of their fates.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(super) fn payload(record: &Offered, start: Timestamp) -> Vec<u8> {
     bytes
 }
 
-/// What a sender, of Freshwire or another transport, last reported of a record.
+/// The last report of a sender, Freshwire's or another transport's, on a record.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastReport {
     pub(super) committed: Option<Timestamp>,
@@ -53,7 +53,7 @@ impl Span {
     }
 }
 
-/// What both ends of a run say of it.
+/// The accounts of both ends of a run.
 pub(super) struct Ends {
     pub(super) span: Span,
     pub(super) paced: Paced,
@@ -79,9 +79,9 @@ impl Paced {
         }
     }
 
-    pub(super) fn sent(&mut self, record: &Offered, begun: Timestamp) {
+    pub(super) fn sent(&mut self, record: &Offered, started: Timestamp) {
         self.fates[record.seq as usize] =
-            LastReport { committed: Some(begun), word: Some("sent".to_owned()) };
+            LastReport { committed: Some(started), word: Some("sent".to_owned()) };
     }
 
     /// Counts by their fates what was dropped or abandoned.

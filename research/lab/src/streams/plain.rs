@@ -132,7 +132,7 @@ impl Writer {
     fn write(&mut self, record: &Offered, start: Timestamp) -> anyhow::Result<bool> {
         let bytes = payload(record, start);
         let mut written = 0;
-        let begun = freshwire_io::now();
+        let started = freshwire_io::now();
         while written < bytes.len() {
             if freshwire_io::now() >= self.stop_at {
                 return Ok(false);
@@ -152,7 +152,7 @@ impl Writer {
                 None => std::thread::sleep(POLL),
             }
         }
-        self.paced.sent(record, begun);
+        self.paced.sent(record, started);
         Ok(true)
     }
 

@@ -10,7 +10,7 @@ use freshwire_media::framing::{Framing, chunked};
 use freshwire_media::layered;
 use freshwire_record::Timestamp;
 
-/// What arrived.
+/// The received records.
 #[derive(Default)]
 pub(super) struct Received {
     /// When each record was whole, by sequence.

@@ -102,7 +102,7 @@ fn base_windows(cell: &Cell<'_, Run>) -> String {
     )
 }
 
-/// What thesis chapter 5 published of one link, each with 5 % loss and no delay.
+/// The numbers of thesis chapter 5 for one link, each with 5 % loss and no delay.
 struct Published {
     rate_bps: u64,
     tcp_kibit: f64,

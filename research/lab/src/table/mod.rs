@@ -14,7 +14,7 @@ pub(crate) use crate::output::percent;
 /// A table of text: the first `labels` columns name the row, the others are numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Table {
-    /// What the table shows, in one line.
+    /// The content of the table, in one line.
     pub(crate) caption: String,
     /// The columns' heads, with units.
     pub(crate) head: Vec<String>,

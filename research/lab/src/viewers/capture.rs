@@ -1,11 +1,11 @@
-//! What a capture (pcapng, as the emulated link writes it) shows of what a server sent over its TCP connections.
+//! A server's TCP connections in a capture (pcapng, as the emulated link writes it).
 
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 use freshwire_netns::{Place, logged_packets};
 
-/// What went over one connection, from its first segment with payload on.
+/// The data of one connection, from its first segment with payload on.
 #[derive(Debug, Default)]
 pub(super) struct Connection {
     /// The bytes, each once.
@@ -29,18 +29,18 @@ pub(super) struct Sent {
 
 /// The connections from `port` at the near end.
 pub(super) fn connections(capture: &[u8], port: u16) -> anyhow::Result<Vec<Connection>> {
-    let mut begun: BTreeMap<u16, (u32, Connection)> = BTreeMap::new();
+    let mut opened: BTreeMap<u16, (u32, Connection)> = BTreeMap::new();
     for packet in logged_packets(capture)?.into_iter().filter(|packet| packet.place == Place::Near) {
         let Some(segment) = Segment::of(packet.frame) else { continue };
         if segment.from != port || segment.payload.is_empty() {
             continue;
         }
         let (first, connection) =
-            begun.entry(segment.to).or_insert_with(|| (segment.number, Connection::default()));
+            opened.entry(segment.to).or_insert_with(|| (segment.number, Connection::default()));
         let begin = segment.number.wrapping_sub(*first) as usize;
         connection.add(packet.real_ns, begin, segment.payload)?;
     }
-    Ok(begun.into_values().map(|(_, connection)| connection).collect())
+    Ok(opened.into_values().map(|(_, connection)| connection).collect())
 }
 
 impl Connection {
@@ -95,7 +95,7 @@ pub(super) mod tests {
         [&kind.to_ne_bytes()[..], &length.to_ne_bytes(), body, &length.to_ne_bytes()].concat()
     }
 
-    /// What a capture begins with.
+    /// The begin of a capture.
     pub(in super::super) fn begin() -> Vec<u8> {
         block(0x0a0d_0d0a, &[0; 16])
     }

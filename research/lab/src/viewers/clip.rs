@@ -28,7 +28,7 @@ pub(super) const WIDTH: u32 = 1280;
 pub(super) const CODE_ROWS: u32 = 2 * CELL_HEIGHT;
 /// Rows of a picture.
 pub(super) const HEIGHT: u32 = 720;
-/// What a player has to scale the number's rows down to, so that [`number`] can read them.
+/// The size of the number's rows that [`number`] reads; players scale them down to it.
 pub(super) const CODE_SIZE: (usize, usize) = (BITS * 2, 4);
 
 const BITS: usize = 16;

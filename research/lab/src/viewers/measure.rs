@@ -1,4 +1,4 @@
-//! What follows from when each picture was seen: age, keyframes, freezes, recovery.
+//! The numbers that follow from the times at which pictures were seen: age, keyframes, freezes, recovery.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub(super) struct Observed {
     pub(super) end_ns: u64,
 }
 
-/// What a viewer has of a stream.
+/// A viewer's share of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Metrics {
     /// Different pictures that were there.
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!((metrics.pictures, metrics.captured), (200, 201));
         let age = 100 * MS;
         assert_eq!(metrics.age, Ages { median_ns: age, p95_ns: age, max_ns: age });
-        // Those of seconds 1 to 7: the one of second 8 may still be on its way.
+        // Key pictures of seconds 1 to 7: the one of second 8 may still be on its way.
         assert_eq!((metrics.keys, metrics.keys_due), (7, 7));
         assert_eq!((metrics.freezes.count, metrics.recovery), (0, Recovery::NoDip));
         assert_eq!((metrics.complaints_joining, metrics.complaints), (2, 1), "joined after 1.1 s");

@@ -15,7 +15,7 @@ use super::server::{self, Server};
 /// Complaints whose text is kept; the others are counted.
 const KEPT_COMPLAINTS: usize = 20;
 
-/// What a player needs to get a lost packet again at a round trip of 160 ms, twice over.
+/// The buffer in which a player gets a lost packet again at a round trip of 160 ms, twice over.
 const BUFFER_MS: u32 = 500;
 
 /// A viewer's program.
@@ -53,7 +53,7 @@ impl Player {
     }
 }
 
-/// What came to be seen.
+/// The pictures that were seen.
 #[derive(Debug, Default)]
 pub(crate) struct Sight {
     /// When each picture was there, and its number; in order of arrival.
@@ -117,7 +117,7 @@ impl Drop for Running {
 fn ffmpeg(transport: &str) -> Command {
     let mut command = Command::new("ffmpeg");
     let (width, height) = CODE_SIZE;
-    // What is known from the session's description needs no probing.
+    // The session's description makes probing needless.
     let words = format!(
         "-hide_banner -nostdin -loglevel repeat+level+warning -threads 1 -rtsp_transport {transport} -fflags nobuffer \
          -flags low_delay -probesize 32 -analyzeduration 0 -fpsprobesize 0 -i {} -an \

@@ -14,7 +14,7 @@ use super::player::Sight;
 use super::server;
 use super::session::Session;
 
-/// How often the server is told that somebody is there: sessions last a minute.
+/// Interval of keep-alives: sessions last a minute.
 const ALIVE_EVERY: Duration = Duration::from_secs(20);
 
 /// The probe at work.

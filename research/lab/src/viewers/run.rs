@@ -24,7 +24,7 @@ use crate::store::Stored;
 
 /// From the beginning of a run to the first access unit.
 const FEED_LEAD: Duration = Duration::from_millis(500);
-/// What the stream has to be longer than a run: the server's start, the link's lead, and some reserve.
+/// The stream is longer than a run by this: the server's start, the link's lead, and some reserve.
 pub(super) const CLIP_RESERVE: Duration = Duration::from_secs(20);
 /// A source that is later than this has not offered what it says.
 const MAX_LATENESS: Duration = Duration::from_millis(40);
@@ -45,14 +45,14 @@ pub(crate) struct Plan {
     pub(super) rate_bps: u64,
 }
 
-/// What a run was and what came of it: one line of the result file.
+/// A plan and its outcome: one line of the result file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(super) plan: Plan,
     pub(super) environment: Environment,
     pub(super) trust: Trust,
     pub(super) observed: Observed,
-    /// What follows from the observations; none when the player saw nothing.
+    /// The numbers that follow from the observations; none when the player saw nothing.
     pub(super) metrics: Option<Metrics>,
     /// Pictures without a readable number; for the probe, access units that are not as they were encoded.
     pub(super) damaged: u64,

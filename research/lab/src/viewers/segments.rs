@@ -15,11 +15,11 @@ use super::session;
 pub(super) struct Segments {
     /// Segments with payload.
     pub(super) data: u64,
-    /// Those with the largest payload of the capture.
+    /// Segments with the largest payload of the capture.
     pub(super) full: u64,
-    /// Those with less, as there was no more: the picture that went next had not been handed to the server yet.
+    /// Shorter ones for lack of data: the server did not have the next picture yet.
     pub(super) last: u64,
-    /// Those with less after which nothing was sent for [`PAUSE`]: what was there was not worth it.
+    /// Shorter ones after which nothing was sent for [`PAUSE`]: the rest was not worth a segment.
     pub(super) paused: u64,
     /// The largest payload in bytes.
     pub(super) full_bytes: usize,

@@ -127,7 +127,7 @@ impl Drop for Running {
     }
 }
 
-/// What a player has to open.
+/// The URL for players.
 pub(crate) fn url() -> String {
     format!("rtsp://{}:{PORT}/live", Namespaces::NEAR_V4)
 }

@@ -53,7 +53,7 @@ fn address(base: &str, track: &Media) -> String {
     }
 }
 
-/// What puts the packets of a session's tracks together.
+/// The depacketizers of a session's tracks.
 pub(crate) struct Tracks {
     pub(crate) video: Depacketizer,
     pub(crate) sound: Option<Depacketizer>,

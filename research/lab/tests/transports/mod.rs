@@ -60,7 +60,7 @@ fn sctp_delivers_layers_and_frames() {
     assert_eq!(frames["metrics"]["on_time_frames"], 90, "{frames}");
 }
 
-/// What the layered source reaches over A1 in ten seconds, in each of eight runs side by side: payload on time in bytes,
+/// The result of the layered source over A1 in ten seconds, in each of eight runs side by side: payload on time in bytes,
 /// and the median delay of the base in milliseconds.
 fn a1_on_the_link(rate: &str, loss: &str) -> Option<Vec<(f64, f64)>> {
     let link = ["layers", "--scheme", "a1", "--rate", rate, "--loss", loss, "--delay", "50ms"];
@@ -114,11 +114,11 @@ fn the_simulation_agrees_with_the_emulated_link() {
         };
         let differ = |value| mean(&measured, value) / mean(&simulated, value) - 1.0;
         let (payload, delay) = (differ(|run| run.0), differ(|run| run.1));
-        let told = format!(
+        let text = format!(
             "{rate}: payload {payload:+.3}, delay {delay:+.3}; measured {measured:?}, simulated {simulated:?}"
         );
-        assert!(payload.abs() < 0.05 && delay.abs() < 0.15, "{told}");
-        println!("{told}");
+        assert!(payload.abs() < 0.05 && delay.abs() < 0.15, "{text}");
+        println!("{text}");
     }
 }
 

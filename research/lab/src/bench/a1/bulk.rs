@@ -1,4 +1,4 @@
-//! What the subjects measure.
+//! The measurement of one subject.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use freshwire_record::Timestamp;
 /// After this long without a datagram no more come.
 pub(super) const SILENCE: Duration = Duration::from_millis(100);
 
-/// What one sender has brought to one receiver.
+/// The bytes from one sender to one receiver.
 pub(super) struct Bulk {
     pub(super) sent: u64,
     pub(super) bytes: u64,

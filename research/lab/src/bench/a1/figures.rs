@@ -22,7 +22,7 @@ pub(in crate::bench) fn html(machine: &Machine, report: &Report) -> anyhow::Resu
 fn section(heading: &str, place: &Figures, machine: &Machine, report: &Report) -> anyhow::Result<Section> {
     let drawn = [
         (Some(place.throughput), SIZES[0], "MB/s", 1e-6),
-        // What a few bytes cost would leave no room for the rest.
+        // The cost of a few bytes would leave no room for the rest.
         (place.cost, 1 << 10, "s/GB", 1.0),
         (Some(place.latency), SIZES[0], "us", 1e-3),
     ];

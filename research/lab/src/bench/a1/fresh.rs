@@ -18,7 +18,7 @@ use freshwire_record::Timestamp;
 use super::bulk::{Bulk, SILENCE, half};
 use super::place::Place;
 
-/// What an application may choose.
+/// The options of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Variant {
     pub(super) protection: Protection,
@@ -30,7 +30,7 @@ pub(super) struct Variant {
     pub(super) ring: bool,
 }
 
-/// What A1 does unless told otherwise.
+/// The defaults of A1.
 pub(super) const A1: Variant =
     Variant { protection: Protection::Aead, retransmission: true, small: false, ring: false };
 

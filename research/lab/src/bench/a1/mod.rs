@@ -29,7 +29,7 @@ const PINGS: u32 = 1000;
 /// From this size on A1 is to carry this much of what TCP does.
 const LARGE: (usize, f64) = (4 << 10, 0.8);
 
-/// What is compared.
+/// A subject of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subject {
     Udp,
@@ -220,7 +220,7 @@ fn name(label: &str, block: usize) -> String {
     format!("{label}, {block} B")
 }
 
-/// What A1 has to reach.
+/// The goals of A1.
 fn compare(figures: &Figures, report: &mut Report) {
     let mut ratio = |bench: &str, block: usize, (a1, other): (&str, &str), goal: Goal| {
         let places = report.place(bench, &name(a1, block)).zip(report.place(bench, &name(other, block)));

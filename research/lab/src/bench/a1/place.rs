@@ -49,7 +49,7 @@ impl Place {
         }
     }
 
-    /// What it carries at most.
+    /// Its capacity.
     pub(super) fn rate(&self) -> Option<Rate> {
         match self {
             Self::Loopback => None,

@@ -32,7 +32,7 @@ const THROUGHPUT: Goal = Goal::AtLeast(0.97);
 const RATE: u64 = 50_000_000;
 const QUEUE_BYTES: u64 = 125_000;
 
-/// What a connection may have in the kernel: more than the longest path and its queue hold, and little enough to drain soon.
+/// Send buffer of a connection: more than the longest path and its queue hold, and little enough to drain soon.
 const SEND_BUFFER: usize = 512 << 10;
 
 const LATE: &str = "late links";
@@ -56,7 +56,7 @@ impl Cell {
     }
 }
 
-/// What a transfer came to.
+/// The outcome of a transfer.
 #[derive(Clone, Debug)]
 struct Moved {
     /// Bytes that had arrived when the time was over.
@@ -245,7 +245,7 @@ fn transfer(
     Ok(Moved { in_time, tcp: after - before, link: emulator.stop() })
 }
 
-/// What is sent again and again. Its length is prime, so that it is at another place in each segment.
+/// A pattern that is sent again and again. Its length is prime, so that it is at another place in each segment.
 fn pattern() -> Vec<u8> {
     (0..65_521_u32).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
@@ -302,7 +302,7 @@ mod tests {
             let moved = transfer(&namespaces, cell, Duration::from_millis(300), 1, has_filter).unwrap();
             let link = &moved.link.up.link;
             assert!(link.offered_packets > 0, "{moved:?}");
-            // What was lost was sent again, or nothing would have ended.
+            // Lost packets were sent again, or nothing would have ended.
             assert!(moved.tcp.retransmitted >= link.lost_packets.min(1), "{moved:?}");
             assert!(moved.tcp.segments_in > 0, "{moved:?}");
         }

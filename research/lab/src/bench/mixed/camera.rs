@@ -41,7 +41,7 @@ pub(super) enum Viewer {
     UdpBatches(Batches, SocketAddr),
 }
 
-/// What the camera does.
+/// The camera's plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan<'a> {
     pub(super) picture: &'a Picture,
@@ -53,7 +53,7 @@ pub(super) struct Plan<'a> {
     pub(super) time: Duration,
 }
 
-/// What it did, over all viewers.
+/// The camera's account, over all viewers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Done {
     pub(super) tcp_bytes: u64,

@@ -47,7 +47,7 @@ const FASTER: Goal = Goal::AtLeast(1.10);
 const LIGHTER: Goal = Goal::AtMost(0.6);
 const AS_MANY: Goal = Goal::AtLeast(1.0);
 
-/// What `mixed` measures.
+/// The options of `mixed`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct MixedArgs {
     /// How long each repetition of `mixed` films.

@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 /// Samples a second of processor time, at most. A prime, so that they do not keep step with pictures.
 const FREQUENCY: u32 = 3989;
 
-/// What the kernel allows; it lowers this on a busy machine.
+/// The kernel's limit, which it lowers on a busy machine.
 const MOST: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 
 /// Functions that take or release locks, or wait for them.

@@ -24,7 +24,7 @@ pub(super) struct Receivers {
     pub(super) sound: UdpSocket,
 }
 
-/// What has come.
+/// The received data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arrived {
     pub(super) tcp_bytes: u64,

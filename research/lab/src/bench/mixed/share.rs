@@ -133,7 +133,7 @@ impl Share {
         self.write(self.threads(), &gettid().as_raw_nonzero().to_string())
     }
 
-    /// Puts a thread of the kernel into the group. What it takes is taken from the quota; the kernel itself is not held back.
+    /// Puts a thread of the kernel into the group. Its time is taken from the quota; the kernel itself is not held back.
     pub(super) fn add_kernel_thread(&mut self, thread: i32) -> anyhow::Result<()> {
         if let Some(above) = &self.above {
             write(above, "cgroup.procs", &thread.to_string())?;

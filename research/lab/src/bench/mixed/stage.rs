@@ -36,7 +36,7 @@ const RECEIVER_NICE: i32 = -20;
 /// Bytes of datagrams that may wait at a viewer.
 const DATAGRAM_BUFFER: usize = 8 << 20;
 
-/// Of the camera's kernel, too.
+/// The congestion control of the camera's kernel, too.
 const CONGESTION: &str = "cubic";
 
 /// Viewers, and what of the document's changes is made.
@@ -50,12 +50,12 @@ pub(super) struct Setting {
     pub(super) batches: bool,
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ran {
     pub(super) done: Done,
     pub(super) arrived: Arrived,
-    /// Of the camera alone: from its first picture to its last.
+    /// The camera's time, from its first picture to its last.
     pub(super) time: Duration,
     pub(super) camera: Duration,
     pub(super) arrivals: Duration,
@@ -140,7 +140,7 @@ impl Stage {
             let camera = scope.spawn(move || {
                 let ran = self.film(&mut viewers, plan, &encoder_threads, &named);
                 encoders_stop.store(true, Ordering::Relaxed);
-                // What waits in the sockets is still sent, then the connections end.
+                // Data in the sockets is still sent, then the connections end.
                 drop(viewers);
                 ran
             });

@@ -35,7 +35,7 @@ const END: Duration = Duration::from_secs(2);
 /// How long the slow receiver needs for a datagram.
 const SLOW: Duration = Duration::from_micros(500);
 
-/// What a receiver has seen.
+/// A receiver's account.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Outcome {
     pub(super) received: u64,
@@ -43,7 +43,7 @@ pub(super) struct Outcome {
     pub(super) cpu_ns: f64,
     /// Median over stalls of the mean time of a receive after it.
     pub(super) take_ns: f64,
-    /// Of the slow receiver: from sending to reading, in the order of reading.
+    /// Ages at the slow receiver: from sending to reading, in the order of reading.
     pub(super) ages_ns: Vec<u64>,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn work(plan: &Plan) -> anyhow::Result<()> {
     crate::output::print(&serde_json::to_string(&outcome)?)
 }
 
-/// Sends at an even rate. What was late is made up for, a millisecond's worth at a time.
+/// Sends at an even rate. It catches up by at most a millisecond's worth at a time.
 fn send(to: SocketAddr, rate: u64, count: u64) -> io::Result<()> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.connect(to)?;
@@ -111,7 +111,7 @@ impl Source {
             }
             Method::Recvmmsg => Self::Batched { socket, batch: Box::new(Batch::new(32)), at: 0, len: 0 },
             Method::PacketRing => {
-                // What it drops is no loss: the ring has it.
+                // Its drops are no loss: the ring has the datagrams.
                 sockopt::set_socket_recv_buffer_size(&socket, 0)?;
                 let loopback = rustix::net::netdevice::name_to_index(&socket, "lo")?;
                 let ring = PacketRing::open(loopback.cast_signed(), address.port(), MEMORY);

@@ -1,4 +1,4 @@
-//! What the processes of `bench receive` do.
+//! The tasks of the processes of `bench receive`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl Method {
     }
 }
 
-/// What goes when a program is too slow for good.
+/// The drop rule for a program that is always too slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Rule {
     Kernel,
@@ -61,7 +61,7 @@ impl Rule {
     }
 }
 
-/// What a process of the bench does.
+/// The task of a process of the bench.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Plan {
     Send { to: SocketAddr, rate: u64, count: u64 },

@@ -13,7 +13,7 @@ use crate::output::say;
 use crate::viewers::clip::Clip;
 use crate::viewers::server::Server;
 
-/// What a clip has to be longer than what is measured, besides the times to begin: the server's start and some reserve.
+/// A clip is longer than the measured time by this and the times to begin: the server's start and some reserve.
 const RESERVE: Duration = Duration::from_secs(4);
 /// How many viewers a server connects in a second, at least.
 const CONNECTS_PER_SECOND: u32 = 40;
@@ -22,7 +22,7 @@ pub(super) const VIEWER_BYTES: f64 = 16384.0;
 /// Files besides three for each viewer.
 pub(super) const OTHER_FILES: u64 = 100;
 
-/// What the live server is compared with.
+/// A baseline of the live server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Against {
     /// A loop of writes.
@@ -58,7 +58,7 @@ pub(in crate::bench) struct ViewersArgs {
     /// How long viewers have to begin before that; from one key picture to the next it is 2 s.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
     pub(super) settle: Duration,
-    /// What `viewers` compares with, separated by commas.
+    /// Baselines of `viewers`, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "bare,gstreamer,udp")]
     pub(super) against: Vec<Against>,
     /// Viewers of `isolation` that read as fast as they can.
@@ -73,7 +73,7 @@ pub(in crate::bench) struct ViewersArgs {
 }
 
 impl ViewersArgs {
-    /// The stream, long enough for so many viewers and encoded if it is not in the folder, and where the servers' log
+    /// The stream, long enough for that number of viewers and encoded if it is not in the folder, and where the servers' log
     /// goes.
     pub(super) fn prepare(&self, viewers: u32) -> anyhow::Result<(Arc<Clip>, PathBuf)> {
         std::fs::create_dir_all(&self.clips)

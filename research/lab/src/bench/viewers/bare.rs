@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::scenario::wait_until;
 
-/// What to write; one JSON line on standard input.
+/// The writes; one JSON line on standard input.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Task {
     /// Where to listen.

@@ -1,4 +1,4 @@
-//! What viewers that are slow or read nothing do to the others, and to the server's memory.
+//! The effect of slow and stalled viewers on the others, and on the server's memory.
 
 use std::io::Read as _;
 use std::net::TcpStream;

@@ -29,18 +29,18 @@ const EVENTS: usize = 256;
 pub(super) struct Target {
     /// Its address.
     pub(super) address: SocketAddr,
-    /// What to play by RTSP; none: it sends without being asked.
+    /// The RTSP URL to play; none: it sends without being asked.
     pub(super) url: Option<String>,
     /// Whether the stream comes in datagrams.
     pub(super) by_udp: bool,
 }
 
-/// What to do; each further line on standard input.
+/// An order; each further line on standard input.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Order {
     /// Add viewers.
     Connect {
-        /// So many.
+        /// Their number.
         viewers: usize,
         /// Whether they read what comes.
         reads: bool,
@@ -49,7 +49,7 @@ pub(super) enum Order {
     Count,
 }
 
-/// What was done; a line on standard output for each order.
+/// The answer; a line on standard output for each order.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// All of them play.
@@ -88,7 +88,7 @@ pub(super) fn run() -> anyhow::Result<()> {
 }
 
 struct Viewer {
-    /// What the stream comes from.
+    /// The stream's socket.
     socket: OwnedFd,
     /// The connection that asked for it.
     _control: TcpStream,

@@ -26,12 +26,12 @@ const FEED_LEAD: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(15);
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// What serves the viewers.
+/// A server under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// A live server, by RTSP.
     Server(server::Server),
-    /// Freshwire's with so many engines.
+    /// Freshwire's with this number of engines.
     Engines(u8),
     /// Freshwire's, whose viewers ask for RTP over UDP.
     Udp,
@@ -86,7 +86,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// Starts the subject with the clip as its stream. What it has to say is appended to the file `log`.
+    /// Starts the subject with the clip as its stream. Its messages are appended to the file `log`.
     pub(super) fn start(subject: Subject, clip: &Arc<Clip>, log: &Path) -> anyhow::Result<Self> {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on loopback")?;
         let address = free.local_addr().context("cannot tell the listener's address")?;
@@ -146,7 +146,7 @@ impl Serving {
         TcpStream::connect(self.address).context("cannot connect to the server")
     }
 
-    /// What its viewers play; none where there is nothing but bytes.
+    /// The URL for viewers; none where there is nothing but bytes.
     pub(super) fn url(&self) -> Option<String> {
         (self.subject != Subject::Bare).then(|| format!("rtsp://{}/live", self.address))
     }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::demo::wire::{Live, Scheme};
 
-/// What is known of the runs.
+/// The state of all runs.
 pub(in crate::demo) struct State {
-    /// What the link is, in words.
+    /// The link in words.
     pub(in crate::demo) link: String,
     pub(in crate::demo) duration: Duration,
     pub(in crate::demo) sides: [Side; Scheme::ALL.len()],
@@ -15,7 +15,7 @@ pub(in crate::demo) struct State {
     pub(in crate::demo) coloured: bool,
 }
 
-/// What is known of one run.
+/// The state of one run.
 #[derive(Default)]
 pub(in crate::demo) struct Side {
     pub(in crate::demo) live: Live,

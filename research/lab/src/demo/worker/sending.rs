@@ -1,4 +1,4 @@
-//! What the sending side has seen.
+//! The sending side's account.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use freshwire_io::tcp::TcpSocket;
 
 use crate::demo::wire::Dropped;
 
-/// What the sending side has seen so far.
+/// The sending side's account so far.
 #[derive(Default)]
 pub(super) struct Source {
     pub(super) drops: Vec<Dropped>,
@@ -22,7 +22,7 @@ pub(super) struct Source {
 pub(super) enum Horizon {
     /// The kernel's queue.
     Socket(TcpSocket),
-    /// What the sink says.
+    /// The sink's statistics.
     Sink(Sink),
 }
 

@@ -41,7 +41,7 @@ impl Run {
         self.feed(&mut sender, sink)
     }
 
-    /// Blocking `send()` in the camera's own loop: what almost every program does. What the camera cannot hand over at
+    /// Blocking `send()` in the camera's own loop: as in almost every program. A unit that the camera cannot hand over at
     /// once makes it late for the next unit; no frame is lost.
     fn send_plain(&self, near: TcpStream) -> anyhow::Result<()> {
         self.source().horizon = Some(Horizon::Socket(TcpSocket::new(near.try_clone()?)?));

@@ -24,7 +24,7 @@ pub(crate) struct QueueArgs {
     /// Seed of the first experiment; the others have those that follow. The curves over time are of this one.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// What a transaction of the system is of; the article does not say.
+    /// Content of a transaction of the system; the article does not say.
     #[arg(long, value_enum, default_value_t = ReadingArg::Batch)]
     reading: ReadingArg,
     /// Packets that the NIC queue holds.

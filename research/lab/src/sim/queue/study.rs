@@ -74,7 +74,7 @@ pub(super) struct Curve {
     pub(super) figure: &'static str,
     pub(super) delay: f64,
     pub(super) push: bool,
-    /// Of the first seed.
+    /// With the first seed.
     pub(super) overflows: u64,
     pub(super) refused: u64,
     pub(super) pushes: u64,
@@ -112,7 +112,7 @@ impl Takes {
 pub(super) struct Processes {
     pub(super) processes: usize,
     pub(super) idle_ticks: f64,
-    /// Of packets for the first socket alone, and for all sockets evenly.
+    /// Packets taken, if all are for the first socket, and if they are spread evenly.
     pub(super) taken: [f64; 2],
 }
 

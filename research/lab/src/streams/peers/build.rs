@@ -18,7 +18,7 @@ const SOURCES: [(&str, &str); 4] = [
 struct Program {
     scheme: &'static str,
     libraries: &'static [&'static str],
-    /// What it needs, as Debian names it.
+    /// Its packages in Debian.
     packages: &'static str,
 }
 

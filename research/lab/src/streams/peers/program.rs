@@ -26,7 +26,7 @@ const MAX_MESSAGE: u32 = 1 << 20;
 /// A message of SRT's live mode: seven packets of an MPEG transport stream.
 const SRT_MESSAGE: usize = 1316;
 
-/// What stands before a record's bytes in such a message: the record's sequence and the place of the bytes in it.
+/// The header of a record's bytes in such a message: the record's sequence and the place of the bytes in it.
 const PIECE_HEADER: usize = 8;
 
 /// From SRT's delivery to the deadline, for the receiving thread and what comes in a burst, in milliseconds.
@@ -110,8 +110,8 @@ fn send(sender: &mut End, plan: &Plan, offered: &[Offered], span: Span) -> anyho
     for record in offered {
         let due = span.start + record.at;
         wait_until(due);
-        let begun = freshwire_io::now();
-        paced.lateness = paced.lateness.max(begun.saturating_since(due));
+        let started = freshwire_io::now();
+        paced.lateness = paced.lateness.max(started.saturating_since(due));
         let bytes = payload(record, span.start);
         let until = span.start + record.deadline;
         messages.clear();
@@ -133,7 +133,7 @@ fn send(sender: &mut End, plan: &Plan, offered: &[Offered], span: Span) -> anyho
         }
         input.write_all(&messages).context("cannot hand over a record")?;
         paced.sent_bytes += bytes.len() as u64;
-        paced.sent(record, begun);
+        paced.sent(record, started);
     }
     wait_until(span.stop_at);
     Ok(paced)

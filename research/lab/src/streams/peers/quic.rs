@@ -34,7 +34,7 @@ const SEND_WINDOW: f64 = 0.25;
 /// The shortest time that its timers know.
 const TIMER: Duration = Duration::from_millis(1);
 
-/// What a stream is reset with, and the connection closed.
+/// The code with which streams are reset and the connection closed.
 const GIVEN_UP: VarInt = VarInt::from_u32(0);
 
 /// Sends the offered records across the link and receives them. Both ends share a thread: at these rates neither waits

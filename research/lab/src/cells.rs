@@ -6,7 +6,7 @@ use super::metrics::Spread;
 use super::results::{FramesMetrics, LayersMetrics, Metrics};
 use super::schema::{self, Experiment, LinkConfig, Run, Trust};
 use super::scheme;
-use super::store::Stored;
+use super::store::ResultLine;
 
 /// Everything that was chosen before a run; runs with equal plans repeat each other.
 pub(crate) trait Plan: Clone + PartialEq {
@@ -15,7 +15,7 @@ pub(crate) trait Plan: Clone + PartialEq {
 }
 
 /// A run that an experiment has made: its plan, and whether its timing can be believed.
-pub(crate) trait Measured: Stored {
+pub(crate) trait Measurement: ResultLine {
     /// The plan's type.
     type Plan: Plan;
 
@@ -24,10 +24,10 @@ pub(crate) trait Measured: Stored {
     fn trust(&self) -> &Trust;
 }
 
-/// Implements [`Measured`] for a run that has the fields `plan` and `trust`.
-macro_rules! measured {
+/// Implements [`Measurement`] for a run that has the fields `plan` and `trust`.
+macro_rules! measurement {
     ($run:ty, $plan:ty) => {
-        impl $crate::cells::Measured for $run {
+        impl $crate::cells::Measurement for $run {
             type Plan = $plan;
 
             fn plan(&self) -> &Self::Plan {
@@ -40,13 +40,13 @@ macro_rules! measured {
         }
     };
 }
-pub(crate) use measured;
+pub(crate) use measurement;
 
 /// The repetitions of one plan.
 ///
 /// Runs whose timing cannot be believed are set aside, unless there are no others.
 #[derive(Debug)]
-pub(crate) struct Cell<'a, R: Measured> {
+pub(crate) struct Cell<'a, R: Measurement> {
     /// The plan that all runs share, with the seed taken out.
     pub(crate) plan: R::Plan,
     /// The runs that count.
@@ -55,7 +55,7 @@ pub(crate) struct Cell<'a, R: Measured> {
     pub(crate) set_aside: usize,
 }
 
-impl<'a, R: Measured> Cell<'a, R> {
+impl<'a, R: Measurement> Cell<'a, R> {
     fn of(repetitions: Vec<&'a R>) -> Self {
         let (plan, all) = (repetitions[0].plan().cell(), repetitions.len());
         let runs = counted(repetitions);
@@ -69,7 +69,7 @@ impl<'a, R: Measured> Cell<'a, R> {
 }
 
 /// The runs whose timing can be believed, or all if there are none.
-pub(crate) fn counted<R: Measured>(mut runs: Vec<&R>) -> Vec<&R> {
+pub(crate) fn counted<R: Measurement>(mut runs: Vec<&R>) -> Vec<&R> {
     if runs.iter().any(|run| run.trust().trustworthy) {
         runs.retain(|run| run.trust().trustworthy);
     }
@@ -77,12 +77,12 @@ pub(crate) fn counted<R: Measured>(mut runs: Vec<&R>) -> Vec<&R> {
 }
 
 /// Runs with the same cell, in order of appearance.
-pub(crate) fn cells<'a, R: Measured>(runs: impl IntoIterator<Item = &'a R>) -> Vec<Cell<'a, R>> {
+pub(crate) fn cells<'a, R: Measurement>(runs: impl IntoIterator<Item = &'a R>) -> Vec<Cell<'a, R>> {
     groups(runs, |a, b| a.cell() == b.cell()).into_iter().map(Cell::of).collect()
 }
 
 /// Runs with the same plan in the sense of `same`, in order of appearance.
-pub(crate) fn groups<'a, R: Measured>(
+pub(crate) fn groups<'a, R: Measurement>(
     runs: impl IntoIterator<Item = &'a R>,
     same: impl Fn(&R::Plan, &R::Plan) -> bool,
 ) -> Vec<Vec<&'a R>> {
@@ -102,9 +102,9 @@ impl Plan for schema::Plan {
     }
 }
 
-measured!(Run, schema::Plan);
+measurement!(Run, schema::Plan);
 
-impl Stored for Run {
+impl ResultLine for Run {
     const KIND: &str = "run";
 
     fn measure(&mut self) -> anyhow::Result<()> {

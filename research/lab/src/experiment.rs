@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use crate::cells::Measured;
+use crate::cells::Measurement;
 use crate::output;
 use crate::scenario::Output;
 use crate::scenario::pool::{self, Task};
 use crate::store::Writer;
 use crate::table::Table;
 
-type PlanOf<T> = <<T as Task>::Run as Measured>::Plan;
+type PlanOf<T> = <<T as Task>::Run as Measurement>::Plan;
 
 /// Results for a person: tables for the terminal, and a page with its file's name.
 pub(crate) struct Report {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::schema::SCHEMA;
 
 /// A line of a result file.
-pub(crate) trait Stored: Serialize + DeserializeOwned {
+pub(crate) trait ResultLine: Serialize + DeserializeOwned {
     /// The line's type.
     const KIND: &str;
 
@@ -27,7 +27,7 @@ pub(crate) struct Writer<R> {
     runs: PhantomData<R>,
 }
 
-impl<R: Stored> Writer<R> {
+impl<R: ResultLine> Writer<R> {
     /// Opens `path` for appending, creating it where it is missing, and returns the runs that it already holds.
     ///
     /// A last line without its end, which is what an interrupted run leaves behind, is cut off. Fails when another
@@ -80,7 +80,7 @@ impl<R: Stored> Writer<R> {
 ///
 /// Fails with the line's number and the reason when a line is not a run of this schema, the unfinished last line of an
 /// interrupted run included.
-pub(crate) fn read<R: Stored>(path: &Path) -> anyhow::Result<Vec<R>> {
+pub(crate) fn read<R: ResultLine>(path: &Path) -> anyhow::Result<Vec<R>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let read = parse(BufReader::new(file), path)?;
     if let Some(line) = read.torn_line {
@@ -98,7 +98,7 @@ struct Parsed<R> {
     torn_line: Option<usize>,
 }
 
-fn parse<R: Stored>(mut input: impl BufRead, path: &Path) -> anyhow::Result<Parsed<R>> {
+fn parse<R: ResultLine>(mut input: impl BufRead, path: &Path) -> anyhow::Result<Parsed<R>> {
     let mut parsed = Parsed { runs: Vec::new(), whole_bytes: 0, torn_line: None };
     let mut line = Vec::new();
     for number in 1.. {
@@ -122,7 +122,7 @@ fn parse<R: Stored>(mut input: impl BufRead, path: &Path) -> anyhow::Result<Pars
     Ok(parsed)
 }
 
-fn parse_line<R: Stored>(line: &[u8]) -> anyhow::Result<R> {
+fn parse_line<R: ResultLine>(line: &[u8]) -> anyhow::Result<R> {
     let head: Head = serde_json::from_slice(line).context("not a line of a Freshwire result file")?;
     if head.schema != SCHEMA {
         bail!("schema {} is not known here; this program reads schema {SCHEMA}", head.schema);

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use super::schema::{
     Environment, Experiment, LinkConfig, Plan, RecordFate, Run, SenderStats, Source, Totals, Trust,
 };
-use super::store::{self, Stored};
+use super::store::{self, ResultLine};
 
 const MS: u64 = 1_000_000;
 
 /// The reference file `name` of the independent check (`lab/tests`), which holds both to one schema and one set of definitions, is what
 /// this program writes for `runs`, after `adjust`. `FRESHWIRE_BLESS=1` writes it anew.
-pub(crate) fn assert_reference<R: Stored + PartialEq + std::fmt::Debug>(
+pub(crate) fn assert_reference<R: ResultLine + PartialEq + std::fmt::Debug>(
     name: &str,
     runs: &mut [R],
     adjust: impl Fn(&R, &mut R),

@@ -64,9 +64,12 @@ pub(super) fn side_by_side(
     Ok(Some(outcomes))
 }
 
-type Said = (Scheme, anyhow::Result<Message>);
+type WorkerReport = (Scheme, anyhow::Result<Message>);
 
-fn next(messages: &Receiver<Said>, workers: &mut [Worker]) -> anyhow::Result<Option<(Scheme, Message)>> {
+fn next(
+    messages: &Receiver<WorkerReport>,
+    workers: &mut [Worker],
+) -> anyhow::Result<Option<(Scheme, Message)>> {
     match messages.recv_timeout(LOOK_EVERY) {
         Ok((scheme, Ok(message))) => Ok(Some((scheme, message))),
         Ok((scheme, Err(error))) => {
@@ -89,7 +92,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(order: &Order, messages: mpsc::Sender<Said>) -> anyhow::Result<Self> {
+    fn start(order: &Order, messages: mpsc::Sender<WorkerReport>) -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe().context("cannot find this program's own file")?)
             .args(["demo", "--worker"])
             .stdin(Stdio::piped())

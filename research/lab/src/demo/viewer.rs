@@ -80,14 +80,14 @@ impl Viewer {
         self.buffer.extend_from_slice(bytes);
         while !self.buffer.is_empty() {
             match self.next_unit() {
-                Next::Whole(unit) => {
+                UnitMatch::Whole(unit) => {
                     self.buffer.drain(..self.stream.units[unit].bytes.len());
                     self.candidate = unit + 1;
                     self.in_step = true;
                     self.arrived(unit, now);
                 }
-                Next::More => return,
-                Next::Torn => {
+                UnitMatch::More => return,
+                UnitMatch::Torn => {
                     self.torn += u64::from(self.in_step);
                     self.in_step = false;
                     self.buffer.drain(..1);
@@ -108,17 +108,17 @@ impl Viewer {
     }
 
     /// The unit that the buffer begins with: the first that may follow and that all bytes at hand agree with.
-    fn next_unit(&mut self) -> Next {
+    fn next_unit(&mut self) -> UnitMatch {
         while let Some(unit) = self.stream.units.get(self.candidate) {
             if self.buffer.starts_with(&unit.bytes) {
-                return Next::Whole(self.candidate);
+                return UnitMatch::Whole(self.candidate);
             }
             if unit.bytes.starts_with(&self.buffer) {
-                return Next::More;
+                return UnitMatch::More;
             }
             self.candidate += 1;
         }
-        Next::Torn
+        UnitMatch::Torn
     }
 
     fn arrived(&mut self, at: usize, now: Timestamp) {
@@ -145,7 +145,7 @@ impl Viewer {
     }
 }
 
-enum Next {
+enum UnitMatch {
     /// This unit is whole at the front of the buffer.
     Whole(usize),
     /// The buffer is the beginning of a unit.

@@ -12,14 +12,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::cells::Measured;
+use crate::cells::Measurement;
 use crate::output::say;
 use crate::schema::Environment;
 
 /// A run in a process of its own: it needs its own namespaces, and its timing must not depend on other runs.
 pub(crate) trait Task: Clone + Send + Sync + Serialize + DeserializeOwned {
     /// The result.
-    type Run: Measured + Send;
+    type Run: Measurement + Send;
 
     /// Its name on the worker's command line.
     const KIND: &str;

@@ -28,7 +28,7 @@ pub(super) const STILLS: [f64; 4] = [0.2, 0.45, 0.7, 0.95];
 const KEPT_WORDS: usize = 5;
 
 /// A received picture.
-pub(super) struct Received<'a> {
+pub(super) struct ReceivedPicture<'a> {
     pub(super) ticks: i64,
     pub(super) bytes: &'a [u8],
     /// Its position in the stream, if it is of it.
@@ -86,7 +86,7 @@ impl<'a> Whole<'a> {
     /// Judges what a viewer received. `work` is for files that go with it; the stills' names begin with `name`.
     pub(super) fn judge(
         &self,
-        received: &[Received<'_>],
+        received: &[ReceivedPicture<'_>],
         work: &Path,
         name: &Path,
     ) -> anyhow::Result<Decoded> {
@@ -117,7 +117,7 @@ impl<'a> Whole<'a> {
 
     fn count(
         &self,
-        received: &[Received<'_>],
+        received: &[ReceivedPicture<'_>],
         hashes: &BTreeMap<i64, String>,
         first: i64,
         counts: &mut Decoded,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::receive::Frame;
-use super::source::{Codec, Coded, TICKS};
+use super::source::{Codec, CodedPicture, TICKS};
 
 /// Tolerance of a picture's time: servers count in other units.
 const TOLERANCE_TICKS: u64 = TICKS as u64 / 200;
@@ -12,7 +12,7 @@ const TOLERANCE_TICKS: u64 = TICKS as u64 / 200;
 ///
 /// The sender's clock has an origin of its own. It is the one by which most of the pictures are those of the stream at
 /// their time: a stream that does not move has many equal ones.
-pub(super) fn identify(pictures: &[Coded], codec: Codec, frames: &[Frame]) -> Vec<Option<usize>> {
+pub(super) fn identify(pictures: &[CodedPicture], codec: Codec, frames: &[Frame]) -> Vec<Option<usize>> {
     let mut known: BTreeMap<Vec<u8>, Vec<usize>> = BTreeMap::new();
     for (place, picture) in pictures.iter().enumerate() {
         known.entry(codec.essence(&picture.bytes)).or_default().push(place);
@@ -46,9 +46,9 @@ mod tests {
 
     use super::*;
 
-    fn coded(ticks: i64, slice: &[u8]) -> Coded {
+    fn coded(ticks: i64, slice: &[u8]) -> CodedPicture {
         let bytes = [&[0, 0, 0, 1, 0x41][..], slice].concat();
-        Coded { captured_ns: 0, offered_ns: 0, ticks, key: false, refs: Vec::new(), bytes }
+        CodedPicture { captured_ns: 0, offered_ns: 0, ticks, key: false, refs: Vec::new(), bytes }
     }
 
     fn frame(ticks: i64, slice: &[u8]) -> Frame {
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn equal_pictures_are_told_apart_by_their_time() {
-        let stream: Vec<Coded> =
+        let stream: Vec<CodedPicture> =
             [1, 2, 3, 2, 4, 2].iter().zip(0..).map(|(slice, at)| coded(at * 3600, &[*slice; 3])).collect();
         let frames = [
             frame(501_000, &[2; 3]),

@@ -6,9 +6,9 @@ use freshwire_record::Timestamp;
 use super::schema::{Metrics, Picture, Run, Screen, Window};
 use super::score;
 use crate::metrics::capacity_bps;
-use crate::store::Stored;
+use crate::store::ResultLine;
 
-impl Stored for Run {
+impl ResultLine for Run {
     const KIND: &str = "screen";
 
     fn measure(&mut self) -> anyhow::Result<()> {

@@ -30,7 +30,7 @@ pub(super) struct Frame {
 
 /// All that a viewer received.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ViewerLog {
     /// Its pictures, in order of arrival.
     pub(super) frames: Vec<Frame>,
     /// When frames of sound were there.
@@ -49,7 +49,7 @@ pub(super) struct Seen {
 #[derive(Debug)]
 pub(super) struct Viewer {
     socket: TcpStream,
-    thread: JoinHandle<anyhow::Result<Seen>>,
+    thread: JoinHandle<anyhow::Result<ViewerLog>>,
 }
 
 impl Viewer {
@@ -69,14 +69,14 @@ impl Viewer {
 
     fn start(
         socket: TcpStream,
-        view: impl FnOnce(TcpStream) -> anyhow::Result<Seen> + Send + 'static,
+        view: impl FnOnce(TcpStream) -> anyhow::Result<ViewerLog> + Send + 'static,
     ) -> anyhow::Result<Self> {
         let reader = socket.try_clone().context("cannot duplicate a socket")?;
         Ok(Self { socket, thread: std::thread::spawn(move || view(reader)) })
     }
 
     /// Ends it.
-    pub(super) fn stop(self) -> anyhow::Result<Seen> {
+    pub(super) fn stop(self) -> anyhow::Result<ViewerLog> {
         let has_ended = self.thread.is_finished();
         // Fails only when the sender has closed already.
         let _ = self.socket.shutdown(Shutdown::Both);
@@ -87,8 +87,8 @@ impl Viewer {
 }
 
 /// Reads until the connection ends.
-fn watch(mut session: Session, mut tracks: Tracks) -> Seen {
-    let mut seen = Seen { joined: Some(freshwire_io::now()), ..Seen::default() };
+fn watch(mut session: Session, mut tracks: Tracks) -> ViewerLog {
+    let mut seen = ViewerLog { joined: Some(freshwire_io::now()), ..ViewerLog::default() };
     let mut next_alive = freshwire_io::now() + ALIVE_EVERY;
     loop {
         let packet = match session.packet() {
@@ -129,8 +129,8 @@ fn watch(mut session: Session, mut tracks: Tracks) -> Seen {
     seen
 }
 
-fn read_plain(mut socket: TcpStream) -> Seen {
-    let mut seen = Seen { joined: Some(freshwire_io::now()), ..Seen::default() };
+fn read_plain(mut socket: TcpStream) -> ViewerLog {
+    let mut seen = ViewerLog { joined: Some(freshwire_io::now()), ..ViewerLog::default() };
     let mut buffer = vec![0; READ_BYTES];
     let mut pending = Vec::new();
     loop {

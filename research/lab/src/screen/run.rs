@@ -10,10 +10,10 @@ use freshwire_netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_record::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::decode::{Received, Whole};
+use super::decode::{ReceivedPicture, Whole};
 use super::identify::identify;
 use super::plain;
-use super::receive::{Seen, Viewer};
+use super::receive::{Viewer, ViewerLog};
 use super::schema::{Decoded, Picture, Plan, Run, Sound, Window};
 use super::scheme::Scheme;
 use super::source::Source;
@@ -70,7 +70,7 @@ impl Course {
 
 /// The viewer's account of a run.
 struct Viewing {
-    seen: Seen,
+    seen: ViewerLog,
     /// When the source's clock began.
     begin: Timestamp,
     /// By how much the source was late at most.
@@ -123,18 +123,18 @@ pub(crate) fn measure(task: Task, environment: Environment) -> anyhow::Result<Ru
 fn decode(
     task: &Task,
     course: &Course,
-    seen: &Seen,
+    seen: &ViewerLog,
     places: &[Option<usize>],
     pictures: &[Picture],
 ) -> anyhow::Result<Decoded> {
     let decodable = super::metrics::decodable(pictures);
-    let received = seen.frames.iter().zip(places).map(|(frame, &place)| Received {
+    let received = seen.frames.iter().zip(places).map(|(frame, &place)| ReceivedPicture {
         ticks: frame.ticks,
         bytes: &frame.bytes,
         place,
         decodable_ns: place.and_then(|place| *decodable.get(place.checked_sub(course.first)?)?),
     });
-    let received: Vec<Received<'_>> = received.collect();
+    let received: Vec<ReceivedPicture<'_>> = received.collect();
     let whole = Whole::of(&course.source, course.window, &task.file)?;
     let stills = task.folder.join(STILLS_FOLDER);
     std::fs::create_dir_all(&stills).with_context(|| format!("cannot make {}", stills.display()))?;
@@ -256,7 +256,7 @@ fn open_link(namespaces: &Namespaces, plan: &Plan) -> anyhow::Result<Emulator> {
     Ok(Emulator::start(namespaces, up, down, EmulatorOptions::default())?)
 }
 
-fn faults_of(seen: &Seen, offered: Timestamp) -> impl Iterator<Item = String> {
+fn faults_of(seen: &ViewerLog, offered: Timestamp) -> impl Iterator<Item = String> {
     let late = seen.joined.is_none_or(|joined| joined > offered);
     let late = late.then(|| "the viewer joined after the first keyframe".to_owned());
     late.into_iter().chain(seen.ended.as_ref().map(|reason| format!("the connection had ended: {reason}")))

@@ -4,7 +4,7 @@ use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 
 use super::scheme::Scheme;
-use crate::cells::{self, measured};
+use crate::cells::{self, measurement};
 use crate::schema::{Environment, LinkConfig, Trust};
 
 /// Everything that was chosen before a run; runs with equal plans repeat each other.
@@ -160,7 +160,7 @@ impl cells::Plan for Plan {
     }
 }
 
-measured!(Run, Plan);
+measurement!(Run, Plan);
 
 impl Run {
     /// Fails when the run contradicts itself.
@@ -184,7 +184,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Stored as _;
+    use crate::store::ResultLine as _;
     use crate::testing;
 
     const MS: u64 = 1_000_000;

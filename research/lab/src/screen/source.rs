@@ -39,7 +39,7 @@ pub(super) struct Source {
     /// Bytes that are handed over at once, with their times; in nanoseconds of the source's clock.
     chunks: Vec<(u64, Range<usize>)>,
     /// Its pictures, in decoding order.
-    pub(super) pictures: Vec<Coded>,
+    pub(super) pictures: Vec<CodedPicture>,
     /// Its sound, with the times at which it falls due.
     pub(super) sound: Vec<(u64, Vec<u8>)>,
     pub(super) codec: Codec,
@@ -47,7 +47,7 @@ pub(super) struct Source {
 
 /// A picture of the stream.
 #[derive(Clone, Debug)]
-pub(super) struct Coded {
+pub(super) struct CodedPicture {
     pub(super) captured_ns: u64,
     pub(super) offered_ns: u64,
     /// Presentation time on the stream's own clock.
@@ -93,7 +93,7 @@ impl Codec {
 }
 
 /// A picture as its container carries it.
-struct Carried {
+struct ContainerPicture {
     pts: i64,
     dts: i64,
     /// Its end is known only with the next one's begin.
@@ -114,7 +114,8 @@ impl Source {
         carried.drain(..left_out);
         let first = carried.first().context("it has no picture")?;
         let origin = units.first().context("it has no picture")?.ticks - first.pts;
-        let same_clock = |(carried, unit): (&Carried, &Unit)| carried.pts.abs_diff(unit.ticks - origin) <= 1;
+        let same_clock =
+            |(carried, unit): (&ContainerPicture, &Unit)| carried.pts.abs_diff(unit.ticks - origin) <= 1;
         ensure!(carried.iter().zip(&units).all(same_clock), "pictures are missing or damaged");
         let reorder = carried.iter().map(|picture| picture.pts - picture.dts).max().unwrap_or(0);
         // The source's clock begins so long before the first picture is handed over.
@@ -124,7 +125,7 @@ impl Source {
             .iter()
             .zip(units)
             .zip(next_dts)
-            .map(|((picture, unit), next_dts)| Coded {
+            .map(|((picture, unit), next_dts)| CodedPicture {
                 captured_ns: nanoseconds(picture.pts - first.dts),
                 offered_ns: offered(if picture.is_open { next_dts } else { picture.dts }),
                 ticks: unit.ticks,
@@ -156,7 +157,7 @@ impl Source {
 
     /// The position of the keyframe with which the window begins, and the window: `skip` before `duration` counts.
     pub(super) fn window(&self, skip: Duration, duration: Duration) -> anyhow::Result<(usize, Window)> {
-        let is_first = |picture: &Coded| picture.key && picture.offered_ns >= BEFORE_WINDOW_NS;
+        let is_first = |picture: &CodedPicture| picture.key && picture.offered_ns >= BEFORE_WINDOW_NS;
         let first = self
             .pictures
             .iter()
@@ -256,7 +257,7 @@ impl Units {
 }
 
 /// Bytes that are handed over at once with their decode times, and the pictures.
-type Parsed = (Vec<(i64, Range<usize>)>, Vec<Carried>);
+type Parsed = (Vec<(i64, Range<usize>)>, Vec<ContainerPicture>);
 
 fn ivf(bytes: &[u8]) -> anyhow::Result<Parsed> {
     let mut reader = ivf::Reader::new(bytes.len());
@@ -268,7 +269,7 @@ fn ivf(bytes: &[u8]) -> anyhow::Result<Parsed> {
         let (begin, pts) = (at, pts.ticks(TICKS));
         at = at.max(IVF_HEADER_BYTES) + IVF_FRAME_HEADER_BYTES + bytes.len();
         timed.push((pts, begin..at));
-        pictures.push(Carried { pts, dts: pts, is_open: false });
+        pictures.push(ContainerPicture { pts, dts: pts, is_open: false });
     }
     Ok((timed, pictures))
 }
@@ -279,7 +280,8 @@ const IVF_FRAME_HEADER_BYTES: usize = 12;
 fn transport(bytes: &[u8]) -> anyhow::Result<Parsed> {
     let packets = pes_packets(bytes)?;
     let pictures = packets.iter().filter(|pes| pes.is_video);
-    let pictures = pictures.map(|&Pes { pts, dts, is_open, .. }| Carried { pts, dts, is_open }).collect();
+    let pictures =
+        pictures.map(|&Pes { pts, dts, is_open, .. }| ContainerPicture { pts, dts, is_open }).collect();
     Ok((packets.into_iter().map(|pes| (pes.dts, pes.packets)).collect(), pictures))
 }
 

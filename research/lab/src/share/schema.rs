@@ -3,10 +3,10 @@
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 
-use crate::cells::{self, measured};
+use crate::cells::{self, measurement};
 use crate::metrics::capacity_bps;
 use crate::schema::{Environment, LinkConfig, Trust};
-use crate::store::Stored;
+use crate::store::ResultLine;
 
 /// Everything that was chosen before a run; runs with equal plans repeat each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,9 +62,9 @@ impl cells::Plan for Plan {
     }
 }
 
-measured!(Run, Plan);
+measurement!(Run, Plan);
 
-impl Stored for Run {
+impl ResultLine for Run {
     const KIND: &str = "share";
 
     fn measure(&mut self) -> anyhow::Result<()> {

@@ -83,7 +83,7 @@ mod tests {
     use super::super::schema::tests::run;
     use super::*;
     use crate::schema::Trust;
-    use crate::store::Stored as _;
+    use crate::store::ResultLine as _;
 
     #[test]
     fn repetitions_make_a_row() {

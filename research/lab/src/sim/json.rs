@@ -5,7 +5,7 @@ use std::time::Duration;
 use freshwire_sim::FlowOutcome;
 use serde::Serialize;
 
-use super::played::Played;
+use super::played::PlayedScenario;
 use crate::output::json_line;
 
 #[derive(Serialize)]
@@ -44,9 +44,9 @@ struct Delays {
 }
 
 /// A line for each scenario.
-pub(super) fn lines(played: &[Played], seed: u64) -> anyhow::Result<String> {
-    let line = |played: &Played| {
-        let Played { name, outcome, .. } = played;
+pub(super) fn lines(played: &[PlayedScenario], seed: u64) -> anyhow::Result<String> {
+    let line = |played: &PlayedScenario| {
+        let PlayedScenario { name, outcome, .. } = played;
         let run = Run {
             scenario: name,
             seed,

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use freshwire_sim::{SCENARIOS, Scenario};
 
 use crate::output;
-use played::Played;
+use played::PlayedScenario;
 
 /// A scenario is a world of A1 endpoints and paths in a text file, with what has to be reached in it. It is played in
 /// virtual time: the same scenario and seed give the same datagrams on every machine.
@@ -65,10 +65,10 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
     Ok(if is_reached { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn play(name: &str, text: &str, seed: u64) -> anyhow::Result<Played> {
+fn play(name: &str, text: &str, seed: u64) -> anyhow::Result<PlayedScenario> {
     let scenario = Scenario::parse(text, seed).with_context(|| format!("scenario {name}"))?;
     let outcome = freshwire_sim::run(&scenario, seed);
-    Ok(Played { name: name.to_owned(), scenario, outcome })
+    Ok(PlayedScenario { name: name.to_owned(), scenario, outcome })
 }
 
 /// The text of a scenario that comes with the program, or of a file.

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use freshwire_sim::{FlowOutcome, SLOTS, Scenario, Slot};
 
-use super::played::Played;
+use super::played::PlayedScenario;
 use crate::output::{bytes, millis, rate};
 use crate::table::{Table, percent};
 
 /// A table, a time line where there is one scenario, and what was missed.
-pub(super) fn report(played: &[Played], seed: u64) -> String {
+pub(super) fn report(played: &[PlayedScenario], seed: u64) -> String {
     let mut text = String::new();
-    if let [Played { scenario, .. }] = played {
+    if let [PlayedScenario { scenario, .. }] = played {
         text += &format!("{}\n\n", scenario.tells);
     }
     text += &table(played, seed).to_terminal();
-    if let [Played { scenario, outcome, .. }] = played {
+    if let [PlayedScenario { scenario, outcome, .. }] = played {
         for (path, ways) in scenario.paths.iter().zip(&outcome.paths) {
             for (direction, way) in ["up", "down"].iter().zip(ways) {
                 text += &format!(
@@ -38,7 +38,7 @@ pub(super) fn report(played: &[Played], seed: u64) -> String {
     text
 }
 
-fn table(played: &[Played], seed: u64) -> Table {
+fn table(played: &[PlayedScenario], seed: u64) -> Table {
     let rows = played.iter().flat_map(|played| {
         played.outcome.flows.iter().map(|flow| {
             let recovery = match (played.scenario.trouble, flow.recovery) {

@@ -6,7 +6,7 @@ use freshwire::sink::CloseMode;
 use freshwire::{Ended, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkId, choice};
 use freshwire_record::Timestamp;
 
-use super::schema::{Fates, Plan, SenderSays};
+use super::schema::{Fates, Plan, SenderAccount};
 use super::source::Ticks;
 use super::{scheme, value};
 
@@ -46,12 +46,13 @@ pub(super) fn feed(
     sender: &mut Sender,
     sink: Sink,
     start: Timestamp,
-) -> anyhow::Result<SenderSays> {
+) -> anyhow::Result<SenderAccount> {
     let by_key = plan.scheme != scheme::DEADLINE;
     let lifetime = Duration::from_secs_f64(plan.lifetime_ms / 1e3);
     let id = sink.id();
     let mut ticks = Ticks::new(plan, start);
-    let mut says = SenderSays { application_bytes: sender.region().total_bytes(), ..SenderSays::default() };
+    let mut says =
+        SenderAccount { application_bytes: sender.region().total_bytes(), ..SenderAccount::default() };
     let mut tally = Tally { plan, start, fates: Fates::default(), acked_after_us: Vec::new() };
     let mut bytes = Vec::new();
     while let Some(tick) = ticks.next() {

@@ -3,12 +3,12 @@
 use anyhow::ensure;
 
 use super::schema::{Arrivals, Metrics, Plan, Reader, Run};
-use crate::store::Stored;
+use crate::store::ResultLine;
 
 /// How long after the return of a stalled reader its values are looked at.
 const AFTER_RETURN_NS: u64 = 100_000_000;
 
-impl Stored for Run {
+impl ResultLine for Run {
     const KIND: &str = "state";
 
     fn measure(&mut self) -> anyhow::Result<()> {

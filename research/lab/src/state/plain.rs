@@ -10,7 +10,7 @@ use freshwire_io::now;
 use freshwire_io::tcp::TcpSocket;
 use freshwire_record::Timestamp;
 
-use super::schema::{Plan, SenderSays};
+use super::schema::{Plan, SenderAccount};
 use super::source::Ticks;
 use super::{scheme, value};
 use crate::scheme::{TCP, TCP_SMALL_BUFFER};
@@ -41,7 +41,7 @@ pub(super) fn send(
     stream: &TcpStream,
     socket: &TcpSocket,
     start: Timestamp,
-) -> anyhow::Result<SenderSays> {
+) -> anyhow::Result<SenderAccount> {
     // `TcpSocket` has made it non-blocking, and has switched Nagle's delay off.
     stream.set_nonblocking(false).context("cannot make a socket block")?;
     stream.set_write_timeout(Some(WATCH)).context("cannot set a time-out")?;
@@ -61,9 +61,9 @@ pub(super) fn send(
 }
 
 /// A loop that writes all objects and blocks in the write, and goes on with the tick that is then.
-fn all_at_each_tick(plan: &Plan, stream: &TcpStream, start: Timestamp) -> anyhow::Result<SenderSays> {
+fn all_at_each_tick(plan: &Plan, stream: &TcpStream, start: Timestamp) -> anyhow::Result<SenderAccount> {
     let mut ticks = Ticks::new(plan, start);
-    let mut says = SenderSays::default();
+    let mut says = SenderAccount::default();
     let mut bytes = Vec::new();
     while let Some(tick) = ticks.next() {
         bytes.clear();
@@ -136,7 +136,7 @@ fn from_mailbox(
     stream: &TcpStream,
     gate: Option<&TcpSocket>,
     start: Timestamp,
-) -> anyhow::Result<SenderSays> {
+) -> anyhow::Result<SenderAccount> {
     let mailbox = Mailbox { ticks: vec![None; plan.objects as usize], turn: 0, waiting: 0, has_ended: false };
     let (mailbox, filled) = (Mutex::new(mailbox), Condvar::new());
     let end = start + plan.duration();
@@ -165,7 +165,7 @@ fn from_mailbox(
             }
         });
         let mut ticks = Ticks::new(plan, start);
-        let mut says = SenderSays::default();
+        let mut says = SenderAccount::default();
         while let Some(tick) = ticks.next() {
             let mut held = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
             (0..plan.objects).for_each(|key| held.put(key, tick));

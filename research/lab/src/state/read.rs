@@ -61,7 +61,7 @@ impl Notes {
 }
 
 /// The result of one look.
-enum Look {
+enum ReadOutcome {
     /// Bytes that were read; 0: nothing came in time.
     Bytes(usize),
     Ended,
@@ -69,17 +69,17 @@ enum Look {
 
 impl Inbox<'_> {
     /// Takes at most `most` bytes, or a value if that is more, and waits at most `patience` for the first.
-    fn look(&mut self, most: usize, patience: Duration, notes: &mut Notes) -> anyhow::Result<Look> {
+    fn look(&mut self, most: usize, patience: Duration, notes: &mut Notes) -> anyhow::Result<ReadOutcome> {
         match self {
             Self::Tcp(stream) => stream.look(most, patience, notes),
             Self::A1(connection) => match connection.recv(patience) {
-                Ok(None) => Ok(Look::Bytes(0)),
+                Ok(None) => Ok(ReadOutcome::Bytes(0)),
                 Ok(Some(message)) => {
                     notes.add(&message.data, now())?;
-                    Ok(Look::Bytes(message.data.len()))
+                    Ok(ReadOutcome::Bytes(message.data.len()))
                 }
                 // The sender aborts when its time is over.
-                Err(Closed::Peer { .. }) => Ok(Look::Ended),
+                Err(Closed::Peer { .. }) => Ok(ReadOutcome::Ended),
                 Err(closed) => Err(closed).context("the connection ended"),
             },
         }
@@ -87,19 +87,19 @@ impl Inbox<'_> {
 }
 
 impl Stream {
-    fn look(&mut self, most: usize, patience: Duration, notes: &mut Notes) -> anyhow::Result<Look> {
+    fn look(&mut self, most: usize, patience: Duration, notes: &mut Notes) -> anyhow::Result<ReadOutcome> {
         // A timeout of zero would be none at all.
         let patience = patience.max(Duration::from_millis(1));
         self.socket.set_read_timeout(Some(patience)).context("cannot set a time-out")?;
         let most = most.clamp(1, READ_BYTES);
         let len = match self.socket.read(&mut self.buffer[..most]) {
-            Ok(0) => return Ok(Look::Ended),
+            Ok(0) => return Ok(ReadOutcome::Ended),
             Ok(len) => len,
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {
-                    return Ok(Look::Bytes(0));
+                    return Ok(ReadOutcome::Bytes(0));
                 }
-                ErrorKind::ConnectionReset => return Ok(Look::Ended),
+                ErrorKind::ConnectionReset => return Ok(ReadOutcome::Ended),
                 _ => return Err(error).context("cannot read the stream"),
             },
         };
@@ -118,7 +118,7 @@ impl Stream {
                 written => written.context("cannot acknowledge")?,
             }
         }
-        Ok(Look::Bytes(len))
+        Ok(ReadOutcome::Bytes(len))
     }
 }
 
@@ -141,7 +141,8 @@ pub(super) fn read(plan: &Plan, mut inbox: Inbox<'_>, start: Timestamp) -> anyho
             let mut turn = start;
             while turn < end {
                 wait_until(turn);
-                while matches!(inbox.look(READ_BYTES, Duration::ZERO, &mut notes)?, Look::Bytes(1..)) {}
+                while matches!(inbox.look(READ_BYTES, Duration::ZERO, &mut notes)?, ReadOutcome::Bytes(1..)) {
+                }
                 turn += Duration::from_secs_f64(every_ms / 1e3);
             }
         }
@@ -153,7 +154,7 @@ pub(super) fn read(plan: &Plan, mut inbox: Inbox<'_>, start: Timestamp) -> anyho
 fn eager(inbox: &mut Inbox<'_>, until: Timestamp, notes: &mut Notes) -> anyhow::Result<()> {
     loop {
         let left = until.saturating_since(now());
-        if left.is_zero() || matches!(inbox.look(READ_BYTES, left.min(WATCH), notes)?, Look::Ended) {
+        if left.is_zero() || matches!(inbox.look(READ_BYTES, left.min(WATCH), notes)?, ReadOutcome::Ended) {
             return Ok(());
         }
     }
@@ -174,9 +175,9 @@ fn slow(
         allowed = (allowed + each_turn).min(each_turn.max(1.0) * 2.0);
         while allowed >= 1.0 {
             match inbox.look(allowed as usize, Duration::ZERO, notes)? {
-                Look::Ended => return Ok(()),
-                Look::Bytes(0) => break,
-                Look::Bytes(bytes) => allowed -= bytes as f64,
+                ReadOutcome::Ended => return Ok(()),
+                ReadOutcome::Bytes(0) => break,
+                ReadOutcome::Bytes(bytes) => allowed -= bytes as f64,
             }
         }
         turn += SLOW_TURN;

@@ -140,7 +140,7 @@ mod tests {
     use super::super::schema::testing::run;
     use super::super::schema::{Arrivals, Reader};
     use super::*;
-    use crate::store::Stored as _;
+    use crate::store::ResultLine as _;
 
     #[test]
     fn the_report_stands_alone() {

@@ -13,7 +13,7 @@ use freshwire_io::tcp::TcpSocket;
 use freshwire_record::Timestamp;
 
 use super::read::{Inbox, Notes, Stream, read};
-use super::schema::{Arrivals, Plan, Run, SenderSays};
+use super::schema::{Arrivals, Plan, Run, SenderAccount};
 use super::{fresh, plain, scheme};
 use crate::scenario::{A1Path, TestLink, transport};
 use crate::schema::{Environment, Trust};
@@ -53,7 +53,7 @@ fn start(link: Option<&TestLink>) -> anyhow::Result<Timestamp> {
     link.map_or(Ok(now() + LEAD), |link| link.start_after(LEAD))
 }
 
-fn over_tcp(plan: &Plan, link: Option<&TestLink>) -> anyhow::Result<(SenderSays, Notes)> {
+fn over_tcp(plan: &Plan, link: Option<&TestLink>) -> anyhow::Result<(SenderAccount, Notes)> {
     let (near, far) = match link {
         Some(link) => {
             let (near, far, _) = link.connect_tcp(Some(&plan.congestion))?;
@@ -76,7 +76,7 @@ fn over_tcp(plan: &Plan, link: Option<&TestLink>) -> anyhow::Result<(SenderSays,
         let notes = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))?;
         anyhow::Ok((says.context("the sender failed")?, notes.context("the reader failed")?, held?))
     })?;
-    Ok((SenderSays { kernel_bytes: Some(held), ..says }, notes))
+    Ok((SenderAccount { kernel_bytes: Some(held), ..says }, notes))
 }
 
 fn send(
@@ -85,7 +85,7 @@ fn send(
     socket: &TcpSocket,
     start: Timestamp,
     is_over: &AtomicBool,
-) -> anyhow::Result<SenderSays> {
+) -> anyhow::Result<SenderAccount> {
     if plain::is_plain(&plan.scheme) {
         return plain::send(plan, near, socket, start);
     }
@@ -136,7 +136,7 @@ fn open_gate(mut near: &TcpStream, gate: &choice::Gate, is_over: &AtomicBool) ->
     Ok(())
 }
 
-fn over_a1(plan: &Plan, link: Option<&TestLink>) -> anyhow::Result<(SenderSays, Notes)> {
+fn over_a1(plan: &Plan, link: Option<&TestLink>) -> anyhow::Result<(SenderAccount, Notes)> {
     let transport = transport(&plan.scheme)?;
     let path = match link {
         Some(link) => A1Path::connect(link, &transport, Qos::default())?,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cells::{self, measured};
+use crate::cells::{self, measurement};
 use crate::schema::{Environment, LinkConfig, Trust};
 
 /// Everything that was chosen before a run; runs with equal plans repeat each other.
@@ -72,7 +72,7 @@ pub(crate) struct Run {
     /// Whether the machine kept up with the run.
     pub(super) trust: Trust,
     /// The sending program's account.
-    pub(super) sender: SenderSays,
+    pub(super) sender: SenderAccount,
     /// Every value that the receiving program read, in order.
     pub(super) arrivals: Arrivals,
     /// The numbers that follow; filled in when the run is appended to a file.
@@ -82,7 +82,7 @@ pub(crate) struct Run {
 
 /// The sending program's account.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct SenderSays {
+pub(super) struct SenderAccount {
     /// Values that were handed over, to the socket, a mailbox or a ring.
     pub(super) offered: u64,
     /// Values that a ring refused.
@@ -183,7 +183,7 @@ impl cells::Plan for Plan {
     }
 }
 
-measured!(Run, Plan);
+measurement!(Run, Plan);
 
 /// The numbers that follow from a run, all of it from the end of the warm-up to the end of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -233,7 +233,7 @@ pub(super) mod testing {
             },
             environment: Environment::default(),
             trust: Trust::of(&[]),
-            sender: SenderSays::default(),
+            sender: SenderAccount::default(),
             arrivals: Arrivals::default(),
             metrics: None,
         }

@@ -95,7 +95,7 @@ mod tests {
     use super::super::schema::{Arrivals, Fates};
     use super::*;
     use crate::schema::Trust;
-    use crate::store::Stored as _;
+    use crate::store::ResultLine as _;
 
     fn seeded(seed: u64) -> Run {
         let mut run = run("freshwire", Reader::Fast);

@@ -7,8 +7,8 @@ use freshwire::Sender;
 use freshwire::a1::{Closed, Connection, Qos, SinkConfig};
 
 use super::fresh;
-use super::offer::Offered;
-use super::pace::{Ends, LEAD, Paced, Span};
+use super::offer::OfferedRecord;
+use super::pace::{Ends, LEAD, SenderAccount, Span};
 use super::receive::{Received, whole_record};
 use crate::scenario::{A1Path, TestLink, transport};
 use crate::schema::Plan;
@@ -17,7 +17,7 @@ use crate::schema::Plan;
 const WATCH: Duration = Duration::from_millis(100);
 
 /// Sends the offered records across the link and receives them.
-pub(super) fn run(link: &TestLink, plan: &Plan, offered: &[Offered]) -> anyhow::Result<Ends> {
+pub(super) fn run(link: &TestLink, plan: &Plan, offered: &[OfferedRecord]) -> anyhow::Result<Ends> {
     let transport = transport(&plan.scheme)?;
     let path = A1Path::connect(link, &transport, Qos::default())?;
     let span = Span::of(plan, link.start_after(LEAD)?);
@@ -31,7 +31,12 @@ pub(super) fn run(link: &TestLink, plan: &Plan, offered: &[Offered]) -> anyhow::
     Ok(Ends { span, paced, received })
 }
 
-fn send(connection: &Connection, plan: &Plan, offered: &[Offered], span: Span) -> anyhow::Result<Paced> {
+fn send(
+    connection: &Connection,
+    plan: &Plan,
+    offered: &[OfferedRecord],
+    span: Span,
+) -> anyhow::Result<SenderAccount> {
     let mut sender = Sender::without_engine(&fresh::ring())?;
     let sink = sender.add_a1_sink(connection, SinkConfig::new(fresh::policy(plan)))?;
     fresh::feed(&mut sender, sink, offered, span.start, span.stop_at)

@@ -10,8 +10,8 @@ use freshwire::{
 };
 use freshwire_record::Timestamp;
 
-use super::offer::Offered;
-use super::pace::{Paced, payload};
+use super::offer::OfferedRecord;
+use super::pace::{SenderAccount, payload};
 use crate::scenario::wait_until;
 use crate::schema::{Plan, SenderStats, Source};
 use crate::scheme;
@@ -36,10 +36,10 @@ pub(super) fn send(
     stream: TcpStream,
     plan: &Plan,
     framing: Framing,
-    offered: &[Offered],
+    offered: &[OfferedRecord],
     start: Timestamp,
     stop_at: Timestamp,
-) -> anyhow::Result<Paced> {
+) -> anyhow::Result<SenderAccount> {
     let engine = Engine::new()?.spawn()?;
     let mut sender = Sender::new(&ring(), &engine.handle())?;
     let sink = sender.add_sink(stream, SinkConfig::new(policy(plan)).framing(framing))?;
@@ -55,12 +55,12 @@ pub(super) fn ring() -> RingConfig {
 pub(super) fn feed(
     sender: &mut Sender,
     sink: Sink,
-    offered: &[Offered],
+    offered: &[OfferedRecord],
     start: Timestamp,
     stop_at: Timestamp,
-) -> anyhow::Result<Paced> {
+) -> anyhow::Result<SenderAccount> {
     let id = sink.id();
-    let mut paced = Paced::new(offered.len());
+    let mut paced = SenderAccount::new(offered.len());
     for record in offered {
         let due = start + record.at;
         wait_until(due);
@@ -87,7 +87,7 @@ pub(super) fn feed(
 fn push(
     sender: &mut Sender,
     id: SinkId,
-    record: &Offered,
+    record: &OfferedRecord,
     start: Timestamp,
     stop_at: Timestamp,
 ) -> anyhow::Result<()> {
@@ -117,7 +117,7 @@ fn push(
     }
 }
 
-fn note_fates(sender: &mut Sender, id: SinkId, paced: &mut Paced) {
+fn note_fates(sender: &mut Sender, id: SinkId, paced: &mut SenderAccount) {
     while let Ok(Some(Fate { seq, outcome, committed_at, .. })) = sender.poll_fate(id) {
         let Some(fate) = usize::try_from(seq).ok().and_then(|seq| paced.fates.get_mut(seq)) else {
             continue;

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use crate::experiment::{self, Report};
 use crate::scenario::Output;
 use crate::schema::{Experiment, Plan, Run};
-use crate::store::{self, Stored as _};
+use crate::store::{self, ResultLine as _};
 use crate::{cells, report, table};
 
 pub(crate) use args::{FramesArgs, LayersArgs};

@@ -6,7 +6,7 @@ use crate::schema::{Plan, Source};
 
 /// A record that the source will submit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Offered {
+pub(super) struct OfferedRecord {
     pub(super) seq: u64,
     pub(super) group: u32,
     pub(super) layer: u8,
@@ -20,7 +20,7 @@ pub(super) struct Offered {
 }
 
 /// Everything that a plan's source offers, in order of time.
-pub(super) fn of(plan: &Plan) -> Vec<Offered> {
+pub(super) fn of(plan: &Plan) -> Vec<OfferedRecord> {
     let deadline = Duration::from_nanos(plan.deadline_ns());
     let duration = Duration::from_nanos(plan.duration_ns());
     match plan.source {
@@ -43,13 +43,13 @@ fn layered(
     window: Duration,
     deadline: Duration,
     duration: Duration,
-) -> Vec<Offered> {
+) -> Vec<OfferedRecord> {
     let windows = (duration.as_nanos() / window.as_nanos().max(1)) as u64;
     let spacing_ns = window.as_nanos() as u64 / layers.max(1);
     let record = |seq: u64| {
         let (group, layer) = (seq / layers, seq % layers);
         let start = Duration::from_nanos(window.as_nanos() as u64 * group);
-        Offered {
+        OfferedRecord {
             seq,
             group: group as u32,
             layer: layer as u8,
@@ -95,7 +95,7 @@ impl Ladder {
         (place > 0).then(|| 1 << place.trailing_zeros().min(3))
     }
 
-    fn frames(&self, seed: u64, deadline: Duration, duration: Duration) -> Vec<Offered> {
+    fn frames(&self, seed: u64, deadline: Duration, duration: Duration) -> Vec<OfferedRecord> {
         let gop = self.gop.max(1);
         let weight_sum: f64 = (0..gop).map(Self::weight).sum();
         let unit = self.mean_bytes * f64::from(gop) / weight_sum;
@@ -104,7 +104,7 @@ impl Ladder {
             let place = (seq % u64::from(gop)) as u32;
             let size = unit * Self::weight(place) * (1.0 + JITTER * noise(seed, seq));
             let at = Duration::from_secs_f64(seq as f64 / self.fps);
-            Offered {
+            OfferedRecord {
                 seq,
                 group: (seq / u64::from(gop)) as u32,
                 layer: Self::layer(place),

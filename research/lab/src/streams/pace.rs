@@ -5,12 +5,12 @@ use std::time::Duration;
 use freshwire_media::layered::{HEADER_BYTES, Header, fill_payload};
 use freshwire_record::Timestamp;
 
-use super::offer::Offered;
+use super::offer::OfferedRecord;
 use super::receive::Received;
 use crate::schema::{Plan, SenderStats};
 
 /// The bytes of a record: the `FWLR` header, then a payload that follows from the sequence.
-pub(super) fn payload(record: &Offered, start: Timestamp) -> Vec<u8> {
+pub(super) fn payload(record: &OfferedRecord, start: Timestamp) -> Vec<u8> {
     let header = Header {
         layer: record.layer,
         window: record.group,
@@ -56,12 +56,12 @@ impl Span {
 /// The accounts of both ends of a run.
 pub(super) struct Ends {
     pub(super) span: Span,
-    pub(super) paced: Paced,
+    pub(super) paced: SenderAccount,
     pub(super) received: Received,
 }
 
 /// The sender's account.
-pub(super) struct Paced {
+pub(super) struct SenderAccount {
     pub(super) fates: Vec<LastReport>,
     pub(super) sent_bytes: u64,
     pub(super) stats: SenderStats,
@@ -69,7 +69,7 @@ pub(super) struct Paced {
     pub(super) lateness: Duration,
 }
 
-impl Paced {
+impl SenderAccount {
     pub(super) fn new(records: usize) -> Self {
         Self {
             fates: vec![LastReport::default(); records],
@@ -79,7 +79,7 @@ impl Paced {
         }
     }
 
-    pub(super) fn sent(&mut self, record: &Offered, started: Timestamp) {
+    pub(super) fn sent(&mut self, record: &OfferedRecord, started: Timestamp) {
         self.fates[record.seq as usize] =
             LastReport { committed: Some(started), word: Some("sent".to_owned()) };
     }
@@ -96,7 +96,7 @@ impl Paced {
         }
     }
 
-    pub(super) fn dropped(&mut self, record: &Offered, reason: &str) {
+    pub(super) fn dropped(&mut self, record: &OfferedRecord, reason: &str) {
         *self.stats.drops.entry(reason.to_owned()).or_default() += 1;
         self.fates[record.seq as usize].word = Some(format!("dropped: {reason}"));
     }

@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use freshwire_io::tcp::TcpSocket;
 use freshwire_record::Timestamp;
 
-use super::offer::Offered;
-use super::pace::{Paced, payload};
+use super::offer::OfferedRecord;
+use super::pace::{SenderAccount, payload};
 use crate::scenario::wait_until;
 use crate::schema::SenderStats;
 use crate::scheme;
@@ -51,17 +51,23 @@ pub(super) fn is_plain(name: &str) -> bool {
 pub(super) fn send(
     stream: TcpStream,
     name: &str,
-    offered: &[Offered],
+    offered: &[OfferedRecord],
     start: Timestamp,
     stop_at: Timestamp,
-) -> anyhow::Result<Paced> {
+) -> anyhow::Result<SenderAccount> {
     let socket = TcpSocket::new(stream)?;
     if name == scheme::TCP_SMALL_BUFFER {
         socket.set_send_buffer(SMALL_BUFFER)?;
     }
     let limit = min_buf(name).map_or(Limit::SendBuffer, |(a, b)| Limit::MinBuf(a, b));
-    let mut writer =
-        Writer { socket, limit, stop_at, paced: Paced::new(offered.len()), horizon: (0, 0), samples: 0 };
+    let mut writer = Writer {
+        socket,
+        limit,
+        stop_at,
+        paced: SenderAccount::new(offered.len()),
+        horizon: (0, 0),
+        samples: 0,
+    };
     if name == scheme::ENCODER {
         writer.encoder(offered, start)?
     } else {
@@ -75,14 +81,14 @@ struct Writer {
     socket: TcpSocket,
     limit: Limit,
     stop_at: Timestamp,
-    paced: Paced,
+    paced: SenderAccount,
     horizon: (u64, u64),
     samples: u64,
 }
 
 impl Writer {
     /// One record after the other: a full buffer blocks the source, as `send()` does.
-    fn blocking(&mut self, offered: &[Offered], start: Timestamp) -> anyhow::Result<()> {
+    fn blocking(&mut self, offered: &[OfferedRecord], start: Timestamp) -> anyhow::Result<()> {
         for record in offered {
             wait_until(start + record.at);
             if !self.write(record, start)? {
@@ -94,8 +100,8 @@ impl Writer {
     }
 
     /// A queue of its own in front of the socket, from which frames are dropped by what it holds in time.
-    fn encoder(&mut self, offered: &[Offered], start: Timestamp) -> anyhow::Result<()> {
-        let mut queue: VecDeque<&Offered> = VecDeque::new();
+    fn encoder(&mut self, offered: &[OfferedRecord], start: Timestamp) -> anyhow::Result<()> {
+        let mut queue: VecDeque<&OfferedRecord> = VecDeque::new();
         let mut next = offered.iter().peekable();
         let mut until_key = false;
         loop {
@@ -129,7 +135,7 @@ impl Writer {
     }
 
     /// Writes a whole record, waiting for room. False: the time is over.
-    fn write(&mut self, record: &Offered, start: Timestamp) -> anyhow::Result<bool> {
+    fn write(&mut self, record: &OfferedRecord, start: Timestamp) -> anyhow::Result<bool> {
         let bytes = payload(record, start);
         let mut written = 0;
         let started = freshwire_io::now();
@@ -175,7 +181,7 @@ impl Writer {
         Ok(())
     }
 
-    fn finish(self) -> Paced {
+    fn finish(self) -> SenderAccount {
         let mut paced = self.paced;
         paced.stats = SenderStats {
             horizon_max_bytes: self.horizon.0,

@@ -9,8 +9,8 @@ use freshwire_netns::Account;
 use freshwire_record::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::offer::{self, Offered};
-use super::pace::{Ends, LEAD, Paced, Span};
+use super::offer::{self, OfferedRecord};
+use super::pace::{Ends, LEAD, SenderAccount, Span};
 use super::receive::{self, Received};
 use super::{a1, fresh, peers, plain};
 use crate::scenario::pool::Task;
@@ -84,7 +84,7 @@ fn measure(stream: Stream, environment: Environment) -> anyhow::Result<Run> {
 }
 
 /// Plain TCP or Freshwire on TCP.
-fn over_tcp(link: TestLink, plan: &Plan, offered: &[Offered]) -> anyhow::Result<(Ends, Account)> {
+fn over_tcp(link: TestLink, plan: &Plan, offered: &[OfferedRecord]) -> anyhow::Result<(Ends, Account)> {
     let path = TestPath::connect(link, Some(&plan.congestion))?;
     let framing = if plan.framing == "chunked" { Framing::Chunked } else { Framing::Raw };
     let span = Span::of(plan, path.link.start_after(LEAD)?);
@@ -102,9 +102,14 @@ fn over_tcp(link: TestLink, plan: &Plan, offered: &[Offered]) -> anyhow::Result<
     Ok((Ends { span, paced, received }, path.close()))
 }
 
-fn fates(offered: &[Offered], paced: &Paced, received: &Received, start: Timestamp) -> Vec<RecordFate> {
+fn fates(
+    offered: &[OfferedRecord],
+    paced: &SenderAccount,
+    received: &Received,
+    start: Timestamp,
+) -> Vec<RecordFate> {
     let since_start = |at: Timestamp| at.saturating_since(start).as_nanos() as u64;
-    let fate = |record: &Offered| {
+    let fate = |record: &OfferedRecord| {
         let fate = paced.fates.get(record.seq as usize).cloned().unwrap_or_default();
         RecordFate {
             seq: record.seq,

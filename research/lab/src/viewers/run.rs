@@ -17,10 +17,10 @@ use super::player::{self, Player, Sight};
 use super::probe;
 use super::segments::Segments;
 use super::server::{self, Server};
-use crate::cells::{self, measured};
+use crate::cells::{self, measurement};
 use crate::scenario::{LEAD, directions, wait_until};
 use crate::schema::{Environment, LinkConfig, Trust};
-use crate::store::Stored;
+use crate::store::ResultLine;
 
 /// From the beginning of a run to the first access unit.
 const FEED_LEAD: Duration = Duration::from_millis(500);
@@ -80,9 +80,9 @@ impl cells::Plan for Plan {
     }
 }
 
-measured!(Run, Plan);
+measurement!(Run, Plan);
 
-impl Stored for Run {
+impl ResultLine for Run {
     const KIND: &str = "viewer";
 
     fn measure(&mut self) -> anyhow::Result<()> {

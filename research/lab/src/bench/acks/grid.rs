@@ -58,14 +58,14 @@ impl Cell {
 
 /// The outcome of a transfer.
 #[derive(Clone, Debug)]
-struct Moved {
+struct TransferOutcome {
     /// Bytes that had arrived when the time was over.
     in_time: u64,
     tcp: TcpCounters,
     link: Account,
 }
 
-impl Moved {
+impl TransferOutcome {
     /// Packets with data that the link dropped.
     fn dropped(&self) -> u64 {
         self.link.up.link.lost_packets + self.link.up.link.queue_full_packets
@@ -186,7 +186,7 @@ fn transfer(
     time: Duration,
     seed: u64,
     has_filter: bool,
-) -> anyhow::Result<Moved> {
+) -> anyhow::Result<TransferOutcome> {
     let direction = |loss, seed| {
         let builder =
             Config::builder().delay(cell.round_trip / 2).queue_bytes(QUEUE_BYTES).loss(loss).seed(seed);
@@ -242,7 +242,7 @@ fn transfer(
             "the filter has seen no connection: {counters:?}"
         );
     }
-    Ok(Moved { in_time, tcp: after - before, link: emulator.stop() })
+    Ok(TransferOutcome { in_time, tcp: after - before, link: emulator.stop() })
 }
 
 /// A pattern that is sent again and again. Its length is prime, so that it is at another place in each segment.

@@ -55,7 +55,7 @@ pub(super) struct Plan<'a> {
 
 /// The camera's account, over all viewers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Done {
+pub(super) struct CameraAccount {
     pub(super) tcp_bytes: u64,
     pub(super) udp_bytes: u64,
     /// Pictures of which the kernel took every byte.
@@ -76,7 +76,7 @@ struct Progress {
 }
 
 /// Sends for `plan.time`, then returns in the middle of what it did.
-pub(super) fn run(viewers: &mut [Viewer], plan: &Plan<'_>) -> io::Result<Done> {
+pub(super) fn run(viewers: &mut [Viewer], plan: &Plan<'_>) -> io::Result<CameraAccount> {
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for (place, viewer) in viewers.iter().enumerate() {
         if let Viewer::Tcp(socket) = viewer {
@@ -87,7 +87,7 @@ pub(super) fn run(viewers: &mut [Viewer], plan: &Plan<'_>) -> io::Result<Done> {
         }
     }
     let mut progress = vec![Progress { picture: 0, offset: 0, has_room: true }; viewers.len()];
-    let mut done = Done::default();
+    let mut done = CameraAccount::default();
     let begin = Instant::now();
     let mut events = Vec::with_capacity(64);
     loop {
@@ -123,7 +123,12 @@ pub(super) fn run(viewers: &mut [Viewer], plan: &Plan<'_>) -> io::Result<Done> {
 }
 
 /// Hands over the viewer's picture, or what the socket takes of it.
-fn turn(viewer: &mut Viewer, progress: &mut Progress, plan: &Plan<'_>, done: &mut Done) -> io::Result<()> {
+fn turn(
+    viewer: &mut Viewer,
+    progress: &mut Progress,
+    plan: &Plan<'_>,
+    done: &mut CameraAccount,
+) -> io::Result<()> {
     let len = plan.picture.len();
     let is_tcp = matches!(viewer, Viewer::Tcp(_));
     if let Viewer::Tcp(socket) = viewer

@@ -20,7 +20,7 @@ use super::series::{Goal, Grid, Report, Unit};
 use crate::output::say;
 use crate::table::Table;
 use camera::HandOver;
-use stage::{DATAGRAM, Ran, SOUNDS, Setting, Stage};
+use stage::{DATAGRAM, RunOutcome, SOUNDS, Setting, Stage};
 
 const BENCH: &str = "mixed";
 
@@ -99,13 +99,13 @@ const PUBLISHED: [(&str, &str, &str, &str, &str, &str); 8] = [
 ];
 
 /// A run with the seconds that it took the published camera.
-struct Filmed<'a> {
+struct Figures<'a> {
     setting: Setting,
-    ran: &'a Ran,
+    ran: &'a RunOutcome,
     seconds: f64,
 }
 
-impl Filmed<'_> {
+impl Figures<'_> {
     /// Kilobytes a second for each viewer; none without viewers.
     fn rate(&self, bytes: u64, viewers: usize) -> Option<f64> {
         (viewers > 0).then(|| bytes as f64 / 1e3 / self.seconds / viewers as f64)
@@ -122,14 +122,14 @@ impl Filmed<'_> {
 }
 
 /// A column: its head, the name and the unit of its series, and its figure in a run.
-type Column = (&'static str, &'static str, Unit, fn(&Filmed<'_>) -> Option<f64>);
+type Column = (&'static str, &'static str, Unit, fn(&Figures<'_>) -> Option<f64>);
 
 const COLUMNS: [Column; 13] = [
     ("TCP KB/s", "TCP viewer in KB/s", Unit::Count, |run| run.rate(run.ran.done.tcp_bytes, run.setting.tcp)),
     ("UDP KB/s", "UDP viewer in KB/s", Unit::Count, |run| {
         run.rate(run.ran.arrived.udp_bytes, run.setting.udp)
     }),
-    ("pictures/s", "pictures a second", Unit::Count, |Filmed { setting, ran, seconds }| {
+    ("pictures/s", "pictures a second", Unit::Count, |Figures { setting, ran, seconds }| {
         let pictures = ran.done.tcp_pictures + ran.arrived.udp_pictures;
         Some(pictures as f64 / seconds / (setting.tcp + setting.udp) as f64)
     }),
@@ -141,7 +141,7 @@ const COLUMNS: [Column; 13] = [
     ("of it arrivals", "arrivals' part of the load", Unit::Percent, |run| {
         Some(100.0 * run.ran.arrivals.as_secs_f64() / run.cpu().max(1e-9))
     }),
-    ("ACKs a picture", "ACKs in the stack for a picture", Unit::Count, |Filmed { ran, .. }| {
+    ("ACKs a picture", "ACKs in the stack for a picture", Unit::Count, |Figures { ran, .. }| {
         Some(ran.tcp.segments_in as f64 / ran.done.tcp_pictures.max(1) as f64)
     }),
     ("full segments", "payload of a segment, of a full one", Unit::Percent, |run| {
@@ -153,7 +153,7 @@ const COLUMNS: [Column; 13] = [
     ("sound/s", "blocks of sound a second", Unit::Count, |run| {
         Some(run.ran.sound_sent as f64 / run.seconds / SOUNDS as f64)
     }),
-    ("held back", "held back by the quota, of the time", Unit::Percent, |Filmed { ran, .. }| {
+    ("held back", "held back by the quota, of the time", Unit::Percent, |Figures { ran, .. }| {
         Some(100.0 * ran.held_back.as_secs_f64() / ran.time.as_secs_f64())
     }),
     ("TSO segments", "segments before offload for a picture, and datagrams", Unit::Count, |run| {
@@ -184,7 +184,7 @@ impl Filming {
         Duration::from_secs_f64(SOUND_MS / 1e3 / self.speed)
     }
 
-    fn run(&self, stage: &Stage, setting: Setting, profile: bool) -> anyhow::Result<Ran> {
+    fn run(&self, stage: &Stage, setting: Setting, profile: bool) -> anyhow::Result<RunOutcome> {
         let ran = stage.run(setting, &self.plan(setting.hand_over), self.sound_interval(), profile)?;
         ensure!(
             ran.arrived.tcp_bytes == ran.done.tcp_bytes,
@@ -264,8 +264,8 @@ fn first_share(stage: &Stage, filming: &Filming) -> anyhow::Result<f64> {
 }
 
 /// Adds the figures of a run, in seconds of the document's camera.
-fn note(filming: &Filming, setting: Setting, row: &str, ran: &Ran, report: &mut Report) -> Places {
-    let filmed = Filmed { setting, ran, seconds: ran.time.as_secs_f64() * filming.speed };
+fn note(filming: &Filming, setting: Setting, row: &str, ran: &RunOutcome, report: &mut Report) -> Places {
+    let filmed = Figures { setting, ran, seconds: ran.time.as_secs_f64() * filming.speed };
     let place = |(_, series, unit, value): &Column| {
         value(&filmed).map(|sample| report.add(BENCH, &format!("{series}, {row}"), *unit, sample))
     };
@@ -381,7 +381,7 @@ mod tests {
             let setting = Setting { tcp: 2, udp: 1, hand_over, filter, batches };
             // The run itself compares the bytes of TCP.
             let ran = filming.run(&stage, setting, false).unwrap();
-            let Ran { done, arrived, .. } = ran;
+            let RunOutcome { done, arrived, .. } = ran;
             assert!(done.tcp_pictures > 0 && done.udp_pictures > 0, "{name}: {done:?}");
             // At most a picture of each viewer is unfinished at the end.
             let bytes = PICTURE_BYTES as u64;

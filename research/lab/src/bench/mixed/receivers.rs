@@ -26,7 +26,7 @@ pub(super) struct Receivers {
 
 /// The received data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Arrived {
+pub(super) struct Arrivals {
     pub(super) tcp_bytes: u64,
     pub(super) udp_bytes: u64,
     /// Pictures of which every datagram came.
@@ -59,7 +59,7 @@ pub(super) fn run(
     picture: usize,
     datagram: usize,
     stop: &AtomicBool,
-) -> io::Result<Arrived> {
+) -> io::Result<Arrivals> {
     let Receivers { tcp, udp, sound } = receivers;
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let watch = |socket: std::os::fd::BorrowedFd<'_>, place: usize| {
@@ -74,7 +74,7 @@ pub(super) fn run(
     let mut scratch = vec![0; 1 << 20];
     let mut datagrams = vec![Datagrams::default(); udp.len()];
     let mut open = vec![true; tcp.len()];
-    let mut arrived = Arrived::default();
+    let mut arrived = Arrivals::default();
     let mut events = Vec::with_capacity(64);
     let mut stopped: Option<Instant> = None;
     loop {

@@ -14,9 +14,9 @@ use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 
-use super::camera::{self, Done, HandOver, Viewer};
+use super::camera::{self, CameraAccount, HandOver, Viewer};
 use super::profile::{Recording, Shares};
-use super::receivers::{self, Arrived, Receivers};
+use super::receivers::{self, Arrivals, Receivers};
 use super::share::Share;
 use super::sound;
 
@@ -52,9 +52,9 @@ pub(super) struct Setting {
 
 /// The outcome of a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ran {
-    pub(super) done: Done,
-    pub(super) arrived: Arrived,
+pub(super) struct RunOutcome {
+    pub(super) done: CameraAccount,
+    pub(super) arrived: Arrivals,
     /// The camera's time, from its first picture to its last.
     pub(super) time: Duration,
     pub(super) camera: Duration,
@@ -67,7 +67,7 @@ pub(super) struct Ran {
     pub(super) shares: Option<Shares>,
 }
 
-impl Ran {
+impl RunOutcome {
     /// The part of the processor time that pictures take, of all that the group had.
     pub(super) fn load(&self) -> f64 {
         let pictures = (self.camera + self.arrivals).as_secs_f64();
@@ -111,7 +111,7 @@ impl Stage {
         plan: &camera::Plan<'_>,
         interval: Duration,
         profile: bool,
-    ) -> anyhow::Result<Ran> {
+    ) -> anyhow::Result<RunOutcome> {
         let (mut viewers, receivers, sounds) = self.connect(setting)?;
         let make = || {
             let choice = HookChoice::Only(Hook::Tc);
@@ -159,7 +159,7 @@ impl Stage {
             receivers_stop.store(true, Ordering::Release);
             let sound_sent = sound_sent.into_iter().sum::<anyhow::Result<_>>()?;
             let arrived = far.join().unwrap_or_else(|_| Err(io::Error::other("the receiver panicked")))?;
-            Ok::<_, anyhow::Error>(Ran { arrived, sound_sent, shares: shares?, ..ran? })
+            Ok::<_, anyhow::Error>(RunOutcome { arrived, sound_sent, shares: shares?, ..ran? })
         })?;
         drop(filter);
         ran.tcp = self.testbed.counters()? - before;
@@ -173,7 +173,7 @@ impl Stage {
         plan: &camera::Plan<'_>,
         encoders: &mpsc::Receiver<i32>,
         name: &mpsc::Sender<i32>,
-    ) -> anyhow::Result<Ran> {
+    ) -> anyhow::Result<RunOutcome> {
         pin(0);
         self.share.join()?;
         let own = gettid().as_raw_nonzero().get();
@@ -187,9 +187,9 @@ impl Stage {
         let (before, held_before) = (look(), self.share.held_back()?);
         let done = camera::run(viewers, plan)?;
         let (after, held_after) = (look(), self.share.held_back()?);
-        Ok(Ran {
+        Ok(RunOutcome {
             done,
-            arrived: Arrived::default(),
+            arrived: Arrivals::default(),
             time: plan.time,
             camera: after.0.saturating_sub(before.0),
             arrivals: after.1.saturating_sub(before.1),

@@ -6,7 +6,7 @@ mod quic;
 
 use std::path::Path;
 
-use super::offer::Offered;
+use super::offer::OfferedRecord;
 use super::pace::Ends;
 use crate::scenario::TestLink;
 use crate::schema::Plan;
@@ -18,7 +18,7 @@ pub(super) use build::build;
 pub(super) fn run(
     link: &TestLink,
     plan: &Plan,
-    offered: &[Offered],
+    offered: &[OfferedRecord],
     programs: Option<&Path>,
 ) -> anyhow::Result<Ends> {
     match plan.scheme.as_str() {

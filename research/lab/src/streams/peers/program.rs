@@ -10,8 +10,8 @@ use freshwire_media::layered::Header;
 use freshwire_netns::Namespaces;
 use freshwire_record::Timestamp;
 
-use super::super::offer::Offered;
-use super::super::pace::{Ends, LEAD, Paced, Span, payload};
+use super::super::offer::OfferedRecord;
+use super::super::pace::{Ends, LEAD, SenderAccount, Span, payload};
 use super::super::receive::{Received, whole_record};
 use crate::scenario::{TestLink, wait_until};
 use crate::schema::Plan;
@@ -36,7 +36,7 @@ const SRT_MARGIN_MS: f64 = 20.0;
 pub(super) fn run(
     link: &TestLink,
     plan: &Plan,
-    offered: &[Offered],
+    offered: &[OfferedRecord],
     programs: Option<&Path>,
 ) -> anyhow::Result<Ends> {
     let program = programs.context("the programs of the lab were not built")?.join(&plan.scheme);
@@ -102,10 +102,15 @@ impl End {
     }
 }
 
-fn send(sender: &mut End, plan: &Plan, offered: &[Offered], span: Span) -> anyhow::Result<Paced> {
+fn send(
+    sender: &mut End,
+    plan: &Plan,
+    offered: &[OfferedRecord],
+    span: Span,
+) -> anyhow::Result<SenderAccount> {
     let mut input = sender.child.stdin.take().context("a sender without input")?;
     let deadline = Duration::from_nanos(plan.deadline_ns());
-    let mut paced = Paced::new(offered.len());
+    let mut paced = SenderAccount::new(offered.len());
     let mut messages = Vec::new();
     for record in offered {
         let due = span.start + record.at;
@@ -208,7 +213,7 @@ mod tests {
     #[test]
     fn a_record_with_a_gap_is_not_whole() {
         let record = |seq: u64| {
-            let offered = Offered {
+            let offered = OfferedRecord {
                 seq,
                 group: 0,
                 layer: 0,

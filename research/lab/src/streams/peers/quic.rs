@@ -18,8 +18,8 @@ use quinn::{
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::super::offer::Offered;
-use super::super::pace::{Ends, LEAD, LastReport, Paced, Span, payload};
+use super::super::offer::OfferedRecord;
+use super::super::pace::{Ends, LEAD, LastReport, SenderAccount, Span, payload};
 use super::super::receive::{Received, whole_record};
 use crate::quic::{NAME, configurations, endpoint};
 use crate::scenario::TestLink;
@@ -39,7 +39,7 @@ const GIVEN_UP: VarInt = VarInt::from_u32(0);
 
 /// Sends the offered records across the link and receives them. Both ends share a thread: at these rates neither waits
 /// for the other.
-pub(super) fn run(link: &TestLink, plan: &Plan, offered: &[Offered]) -> anyhow::Result<Ends> {
+pub(super) fn run(link: &TestLink, plan: &Plan, offered: &[OfferedRecord]) -> anyhow::Result<Ends> {
     let bind = |address| UdpSocket::bind((address, 0)).context("cannot bind a socket");
     let far = link.namespaces.in_far(|| bind(Namespaces::FAR_V4))??;
     let near = link.namespaces.in_near(|| bind(Namespaces::NEAR_V4))??;
@@ -93,8 +93,12 @@ fn transport(plan: &Plan) -> anyhow::Result<TransportConfig> {
     Ok(transport)
 }
 
-async fn send(connection: &Connection, offered: &[Offered], span: Span) -> anyhow::Result<Paced> {
-    let mut paced = Paced::new(offered.len());
+async fn send(
+    connection: &Connection,
+    offered: &[OfferedRecord],
+    span: Span,
+) -> anyhow::Result<SenderAccount> {
+    let mut paced = SenderAccount::new(offered.len());
     let mut tasks = JoinSet::new();
     for record in offered {
         let due = span.start + record.at;
@@ -114,7 +118,7 @@ async fn send(connection: &Connection, offered: &[Offered], span: Span) -> anyho
 
 /// Sends a record on a stream of its own, unless its value ends first. Gives what became of it, and the bytes that the
 /// connection took.
-async fn send_record(connection: Connection, record: Offered, span: Span) -> (u64, LastReport, u64) {
+async fn send_record(connection: Connection, record: OfferedRecord, span: Span) -> (u64, LastReport, u64) {
     let bytes = payload(&record, span.start);
     let mut fate = LastReport::default();
     let mut written = 0;
@@ -144,7 +148,7 @@ async fn send_record(connection: Connection, record: Offered, span: Span) -> (u6
 }
 
 /// Lower layers first, then what is older.
-fn priority(record: &Offered) -> i32 {
+fn priority(record: &OfferedRecord) -> i32 {
     const OLDER: i32 = 1 << 24;
     -(i32::from(record.layer) * OLDER + (record.seq % OLDER as u64) as i32)
 }
@@ -190,7 +194,7 @@ async fn receive_record(mut stream: RecvStream, span: Span) -> anyhow::Result<Re
 }
 
 /// A record that arrived was sent, although the sender may have given it up before it knew.
-fn settle(mut paced: Paced, received: &Received) -> Paced {
+fn settle(mut paced: SenderAccount, received: &Received) -> SenderAccount {
     for seq in received.arrivals.keys() {
         if let Some(fate) = paced.fates.get_mut(*seq as usize) {
             fate.word = Some("sent".to_owned());

@@ -2,10 +2,12 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Read as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, bail};
+
+use crate::child::ChildGuard;
 
 /// Checks that ffmpeg runs and has the encoder that is used here.
 pub(crate) fn check() -> anyhow::Result<()> {
@@ -36,7 +38,7 @@ pub(crate) fn run(command: &mut Command, what: &str) -> anyhow::Result<Vec<u8>> 
 
 /// An ffmpeg at work, with its complaints collected meanwhile.
 pub(crate) struct Running {
-    child: Child,
+    child: ChildGuard,
     complaints: Option<JoinHandle<String>>,
 }
 
@@ -66,7 +68,7 @@ impl Running {
                 String::from_utf8_lossy(&text).into_owned()
             })
         });
-        Ok(Self { child, complaints })
+        Ok(Self { child: ChildGuard(child), complaints })
     }
 
     /// Where to write its input; once.
@@ -85,14 +87,6 @@ impl Running {
         let text = self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         let complaints = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
         Ok(Ended { success: status.success(), complaints })
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // After `wait` there is nothing left to end.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -12,6 +12,7 @@ use freshwire_cli::{histogram, output};
 
 mod bench;
 mod cells;
+mod child;
 mod coded;
 mod demo;
 mod experiment;

@@ -1,13 +1,14 @@
 //! The runs side by side, each in a worker process.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
 use super::wire::{Live, Message, Order, Outcome, Scheme, say};
+use crate::child::{ChildGuard, own_program};
 
 /// From the last worker's readiness to the first frame.
 const LEAD: Duration = Duration::from_millis(300);
@@ -87,13 +88,13 @@ fn next(
 /// A worker process. Dropping it ends it.
 struct Worker {
     scheme: Scheme,
-    child: Child,
+    child: ChildGuard,
     input: ChildStdin,
 }
 
 impl Worker {
     fn start(order: &Order, messages: mpsc::Sender<WorkerReport>) -> anyhow::Result<Self> {
-        let mut child = Command::new(std::env::current_exe().context("cannot find this program's own file")?)
+        let mut child = own_program()?
             .args(["demo", "--worker"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -119,7 +120,7 @@ impl Worker {
             }
         });
         say(&mut input, order)?;
-        Ok(Self { scheme, child, input })
+        Ok(Self { scheme, child: ChildGuard(child), input })
     }
 
     /// The error output of a worker that has ended.
@@ -130,13 +131,5 @@ impl Worker {
             let _ = stderr.read_to_string(&mut text);
         }
         text.trim().trim_start_matches("freshwire-lab: ").to_owned()
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // One that has ended has nothing left to end.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

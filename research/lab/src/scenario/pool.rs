@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Read as _, Write as _};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::mpsc;
@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::cells::Measurement;
+use crate::child::own_program;
 use crate::output::say;
 use crate::schema::Environment;
 
@@ -136,7 +137,7 @@ fn attempt<T: Task>(task: &T, environment: &Environment) -> anyhow::Result<T::Ru
 }
 
 fn once<T: Task>(task: &T, environment: &Environment) -> anyhow::Result<T::Run> {
-    let mut child = Command::new(std::env::current_exe().context("cannot find this program's own file")?)
+    let mut child = own_program()?
         .args(["worker", T::KIND])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

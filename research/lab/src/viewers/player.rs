@@ -1,7 +1,7 @@
 //! The players that look at a server across the link: two that nobody changed, and a probe that sees access units.
 
 use std::io::BufReader;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::clip::{self, CODE_ROWS, CODE_SIZE, HEIGHT, WIDTH};
 use super::server::{self, Server};
+use crate::child::ChildGuard;
 
 /// Complaints whose text is kept; the others are counted.
 const KEPT_COMPLAINTS: usize = 20;
@@ -69,7 +70,7 @@ pub(crate) struct Sight {
 /// A player at work, as its own process. Dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Running {
-    child: Child,
+    child: ChildGuard,
     pictures: Option<JoinHandle<Sight>>,
     complaints: Option<JoinHandle<(Vec<Timestamp>, Vec<String>)>>,
 }
@@ -92,7 +93,7 @@ impl Running {
         let (output, errors) = (child.stdout.take(), child.stderr.take());
         let pictures = output.map(|output| std::thread::spawn(move || watch(output)));
         let complaints = errors.map(|errors| std::thread::spawn(move || listen(BufReader::new(errors))));
-        Ok(Self { child, pictures, complaints })
+        Ok(Self { child: ChildGuard(child), pictures, complaints })
     }
 
     /// Ends it; what it had shown by then.
@@ -103,13 +104,6 @@ impl Running {
         let complaints = self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         (sight.complaints, sight.words) = complaints;
         sight
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -1,15 +1,17 @@
 //! The servers that are compared, each in the near namespace, fed through its standard input.
 
-use crate::product;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use freshwire_netns::Namespaces;
 use serde::{Deserialize, Serialize};
+
+use crate::child::ChildGuard;
+use crate::product;
 
 /// The port on which every server listens.
 pub(crate) const PORT: u16 = 8554;
@@ -71,7 +73,7 @@ impl Server {
 /// A server at work. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Running {
-    child: Child,
+    child: ChildGuard,
     input: Option<ChildStdin>,
 }
 
@@ -89,7 +91,7 @@ impl Running {
         command.stdin(Stdio::piped()).stdout(other).stderr(log);
         let mut child = namespaces.spawn_near(&mut command).context("cannot start the server")?;
         let input = child.stdin.take();
-        Ok(Self { child, input })
+        Ok(Self { child: ChildGuard(child), input })
     }
 
     /// Where to write its stream; once.
@@ -116,14 +118,6 @@ impl Running {
     /// Whether it still runs.
     pub(crate) fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Fails only when it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

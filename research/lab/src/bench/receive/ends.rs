@@ -18,6 +18,7 @@ use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::machine::processor_time;
+use crate::child::own_program;
 
 use super::plan::{DEADLINE, KERNEL_BUFFER, KEYS, Method, Plan, Rule};
 
@@ -84,7 +85,7 @@ fn send(to: SocketAddr, rate: u64, count: u64) -> io::Result<()> {
 /// The sender, in a process of its own and without a preloaded library.
 fn start_sender(to: SocketAddr, rate: u64, count: u64) -> anyhow::Result<Child> {
     let plan = serde_json::to_string(&Plan::Send { to, rate, count })?;
-    let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
+    let mut command = own_program()?;
     command.args(["bench", "--receive-worker", &plan]).env_remove("LD_PRELOAD").stdin(Stdio::null());
     command.spawn().context("cannot start the sender")
 }
@@ -257,15 +258,15 @@ fn random(state: &mut u64) -> u64 {
 
 /// Runs a receiver in a process of its own.
 pub(super) fn run(plan: &Plan) -> anyhow::Result<Outcome> {
-    let own = std::env::current_exe().context("cannot find this program's own file")?;
+    let own = own_program()?;
     let mut command = match plan {
         Plan::Stall { method: Method::Preloaded, .. } => {
             // Programs: own
             let mut command = Command::new(crate::product::program()?);
-            command.args(["push", "--"]).arg(own);
+            command.args(["push", "--"]).arg(own.get_program());
             command
         }
-        _ => Command::new(own),
+        _ => own,
     };
     command.args(["bench", "--receive-worker", &serde_json::to_string(plan)?]);
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot start")?;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use rustix::process::{Pid, setpriority_process};
 use super::worker::Worker;
 use super::{bare, load};
 use crate::bench::machine::{Resident, ThreadTimes};
+use crate::child::{ChildGuard, own_program};
 use crate::viewers::clip::{Clip, FPS};
 use crate::viewers::server;
 
@@ -51,33 +52,15 @@ impl Subject {
     }
 }
 
-/// A child of this process. Dropping it ends it.
-struct Process(Child);
-
-impl Process {
-    fn worker(worker: Worker) -> anyhow::Result<Command> {
-        let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let mut command = Command::new(program);
-        command.args(["bench", "--worker", worker.name()]);
-        Ok(command)
-    }
-
-    fn ended(&mut self) -> Option<String> {
-        self.0.try_wait().ok().flatten().map(|status| status.to_string())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Fails only when it has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn worker_command(worker: Worker) -> anyhow::Result<Command> {
+    let mut command = own_program()?;
+    command.args(["bench", "--worker", worker.name()]);
+    Ok(command)
 }
 
 /// A subject at work: it has the stream's first access units and accepts viewers.
 pub(super) struct Serving {
-    process: Process,
+    process: ChildGuard,
     address: SocketAddr,
     subject: Subject,
     clip: Arc<Clip>,
@@ -100,16 +83,16 @@ impl Serving {
                 command.args(["--engines", &engines.to_string()]);
                 command
             }
-            Subject::Bare => Process::worker(Worker::Bare)?,
+            Subject::Bare => worker_command(Worker::Bare)?,
         };
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().with_context(|| format!("cannot start {}", subject.label()))?;
-        let mut process = Process(child);
+        let mut process = ChildGuard(child);
         // As Freshwire's server does for itself, and where it may not, this does not work either.
-        if let Some(pid) = i32::try_from(process.0.id()).ok().and_then(Pid::from_raw) {
+        if let Some(pid) = i32::try_from(process.id()).ok().and_then(Pid::from_raw) {
             let _ = setpriority_process(Some(pid), DEFAULT_NICE);
         }
-        let mut input = process.0.stdin.take().context("the server has no input")?;
+        let mut input = process.stdin.take().context("the server has no input")?;
         let fed = freshwire_io::now() + FEED_LEAD;
         if subject == Subject::Bare {
             let task = bare::Task { address, sizes: clip.sizes(), picture: Duration::from_secs(1) / FPS };
@@ -129,7 +112,7 @@ impl Serving {
         let until = freshwire_io::now() + PATIENCE;
         while TcpStream::connect(self.address).is_err() {
             let label = self.subject.label();
-            if let Some(status) = self.process.ended() {
+            if let Some(status) = self.process.try_wait().context("cannot look after the server")? {
                 bail!("{label} ended at once ({status}); see the log");
             }
             anyhow::ensure!(
@@ -159,12 +142,12 @@ impl Serving {
 
     /// Processor time so far.
     pub(super) fn times(&self) -> anyhow::Result<ThreadTimes> {
-        ThreadTimes::of(self.process.0.id())
+        ThreadTimes::of(self.process.id())
     }
 
     /// Memory now.
     pub(super) fn memory(&self) -> anyhow::Result<Resident> {
-        Resident::of(self.process.0.id())
+        Resident::of(self.process.id())
     }
 
     /// Bytes of the access units that were handed over between two instants.
@@ -177,17 +160,17 @@ impl Serving {
 
 /// Viewers in a process of their own.
 pub(super) struct Load {
-    _process: Process,
+    _process: ChildGuard,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
 impl Load {
     fn start(target: &load::Target) -> anyhow::Result<Self> {
-        let mut command = Process::worker(Worker::Load)?;
+        let mut command = worker_command(Worker::Load)?;
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut process = Process(child.context("cannot start the load")?);
-        let (input, output) = (process.0.stdin.take(), process.0.stdout.take());
+        let mut process = ChildGuard(child.context("cannot start the load")?);
+        let (input, output) = (process.stdin.take(), process.stdout.take());
         let input = input.context("the load has no input")?;
         let output = BufReader::new(output.context("the load has no output")?);
         let mut load = Self { _process: process, input, output };

@@ -1,6 +1,5 @@
 //! One run, in a process of its own: it needs its own namespaces, and its timing is nobody else's.
 
-mod sending;
 mod source;
 
 use std::io::{BufRead as _, ErrorKind, Read as _};
@@ -17,9 +16,9 @@ use freshwire_record::Timestamp;
 use super::video::{self, Stream};
 use super::viewer::Viewer;
 use super::wire::{Live, Message, Order, Outcome, Scheme, say};
-use crate::scenario::{A1Path, TestLink, TestPath, wait_until};
+use crate::scenario::{A1Path, TestLink, wait_until};
 use crate::schema::Trust;
-use sending::Source;
+use source::Source;
 
 /// How often a worker tells how it goes.
 const TELL_EVERY: Duration = Duration::from_millis(100);
@@ -39,32 +38,32 @@ pub(super) fn run() -> anyhow::Result<ExitCode> {
     let mut lines = std::io::stdin().lock().lines();
     let mut line = || lines.next().context("no order came")?.context("cannot read an order");
     let order: Order = serde_json::from_str(&line()?).context("cannot read an order")?;
-    let path = Path::open(&order)?;
+    let link = TestLink::open(&order.link)?;
+    let path = Path::open(&order, &link)?;
     let stream = Arc::new(video::read(&order.video)?);
     say(std::io::stdout(), &Message::Ready)?;
     let start = Timestamp::from_nanos(line()?.trim().parse().context("cannot read the start")?);
-    let outcome = Run::new(order, stream, start).go(path)?;
+    let outcome = Run::new(order, stream, start).go(link, path)?;
     say(std::io::stdout(), &Message::Done(Box::new(outcome)))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The way to the viewer.
+/// Both ends of the way to the viewer.
 enum Path {
-    Tcp(TestPath),
-    A1(TestLink, A1Path),
+    Tcp { near: TcpStream, far: TcpStream, congestion: String },
+    A1(A1Path),
 }
 
 impl Path {
-    fn open(order: &Order) -> anyhow::Result<Self> {
+    fn open(order: &Order, link: &TestLink) -> anyhow::Result<Self> {
         if order.scheme != Scheme::A1 {
-            return Ok(Self::Tcp(TestPath::open(&order.link, order.congestion.as_deref())?));
+            let (near, far, congestion) = link.connect_tcp(order.congestion.as_deref())?;
+            return Ok(Self::Tcp { near, far, congestion });
         }
-        let link = TestLink::open(&order.link)?;
         let mut transport = ConnectionConfig::default();
         // The viewer reads a stream.
         transport.in_order = true;
-        let ends = A1Path::connect(&link, &transport, Qos::default())?;
-        Ok(Self::A1(link, ends))
+        Ok(Self::A1(A1Path::connect(link, &transport, Qos::default())?))
     }
 }
 
@@ -91,24 +90,24 @@ impl Run {
         }
     }
 
-    fn go(&self, path: Path) -> anyhow::Result<Outcome> {
-        let (received, congestion, account) = match path {
-            Path::Tcp(path) => {
-                let (near, far) = (path.near.try_clone()?, path.far.try_clone()?);
+    fn go(&self, link: TestLink, path: Path) -> anyhow::Result<Outcome> {
+        let (received, congestion) = match &path {
+            Path::Tcp { near, far, congestion } => {
+                let (send, watch) = (near.try_clone()?, far.try_clone()?);
                 // The viewer of a plain stream leaves with whatever is still on its way.
-                let leave = || drop(path.far.shutdown(Shutdown::Both));
-                let received = self.both_ends(|| self.send(near), || self.watch(far), leave)?;
-                (received, path.congestion.clone(), path.close())
+                let leave = || drop(far.shutdown(Shutdown::Both));
+                let received = self.both_ends(|| self.send(send), || self.watch(watch), leave)?;
+                (received, congestion.clone())
             }
-            Path::A1(link, ends) => {
-                let A1Path { sending, receiving, .. } = &ends;
+            Path::A1(A1Path { sending, receiving, .. }) => {
                 let leave = || receiving.close(0, "");
                 let received =
                     self.both_ends(|| self.send_a1(sending), || self.watch_a1(receiving), leave)?;
-                drop(ends);
-                (received, "A1's own".to_owned(), link.close())
+                (received, "A1's own".to_owned())
             }
         };
+        drop(path);
+        let account = link.close();
         std::fs::write(&self.order.received, received)
             .with_context(|| format!("cannot write {}", self.order.received.display()))?;
         let mut faults = account.faults;

@@ -65,36 +65,6 @@ impl TestLink {
     }
 }
 
-/// Both ends of a TCP connection and the link between them.
-pub(crate) struct TestPath {
-    pub(crate) near: TcpStream,
-    pub(crate) far: TcpStream,
-    /// The congestion control of the near end.
-    pub(crate) congestion: String,
-    pub(crate) link: TestLink,
-}
-
-impl TestPath {
-    /// Starts the link and connects across it; `None` keeps the system's congestion control. Call while the process has
-    /// one thread.
-    pub(crate) fn open(link: &LinkConfig, congestion: Option<&str>) -> anyhow::Result<Self> {
-        let path = Self::connect(TestLink::open(link)?, congestion)?;
-        path.link.start_after(Duration::ZERO)?;
-        Ok(path)
-    }
-
-    /// Connects across a link that runs already.
-    pub(crate) fn connect(link: TestLink, congestion: Option<&str>) -> anyhow::Result<Self> {
-        let (near, far, congestion) = link.connect_tcp(congestion)?;
-        Ok(Self { near, far, congestion, link })
-    }
-
-    /// Ends the link.
-    pub(crate) fn close(self) -> Account {
-        self.link.close()
-    }
-}
-
 fn connect(address: SocketAddr, congestion: Option<&str>) -> anyhow::Result<(TcpStream, String)> {
     let stream =
         TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).context("cannot connect across the link")?;

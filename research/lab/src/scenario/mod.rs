@@ -1,12 +1,35 @@
 //! Parts of every experiment: an emulated link, connections across it, and runs in processes of their own.
 
+use std::path::PathBuf;
+
+use clap::Args;
+use freshwire_units::Timestamp;
+
 mod a1;
-mod clock;
 mod link;
-mod output;
 pub(crate) mod pool;
 
 pub(crate) use a1::{A1Path, transport};
-pub(crate) use clock::wait_until;
-pub(crate) use link::{LEAD, TestLink, TestPath, directions};
-pub(crate) use output::Output;
+pub(crate) use link::{LEAD, TestLink, directions};
+
+// Without documentation: clap would show it in place of the experiment's.
+#[derive(Args)]
+pub(crate) struct Output {
+    /// Folder for the results and the report; an interrupted experiment is taken up from there.
+    #[arg(long, default_value = "freshwire-lab")]
+    pub(crate) out: PathBuf,
+    /// Runs side by side; as many as the machine carries without spoiling their timing if not given.
+    #[arg(long)]
+    pub(crate) jobs: Option<usize>,
+}
+
+/// Sleeps until `instant`; returns at once if it has passed.
+pub(crate) fn wait_until(instant: Timestamp) {
+    loop {
+        let left = instant.saturating_since(freshwire_io::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left);
+    }
+}

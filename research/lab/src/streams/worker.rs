@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use freshwire::Framing;
-use freshwire_netns::Account;
-use freshwire_record::Timestamp;
+use freshwire_units::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::offer::{self, OfferedRecord};
 use super::pace::{Ends, LEAD, SenderAccount, Span};
 use super::receive::{self, Received};
 use super::{a1, fresh, peers, plain};
+use crate::scenario::TestLink;
 use crate::scenario::pool::Task;
-use crate::scenario::{TestLink, TestPath};
 use crate::schema::{Environment, Plan, RecordFate, Run, Totals, Trust};
 use crate::scheme;
 
@@ -56,13 +55,12 @@ fn measure(stream: Stream, environment: Environment) -> anyhow::Result<Run> {
     let Stream { plan, programs } = stream;
     let link = TestLink::open(&plan.link)?;
     let offered = offer::of(&plan);
-    let (ends, account) = match plan.scheme.as_str() {
-        name if scheme::is_a1(name) => (a1::run(&link, &plan, &offered)?, link.close()),
-        name if scheme::PEERS.contains(&name) => {
-            (peers::run(&link, &plan, &offered, programs.as_deref())?, link.close())
-        }
-        _ => over_tcp(link, &plan, &offered)?,
+    let ends = match plan.scheme.as_str() {
+        name if scheme::is_a1(name) => a1::run(&link, &plan, &offered)?,
+        name if scheme::PEERS.contains(&name) => peers::run(&link, &plan, &offered, programs.as_deref())?,
+        _ => over_tcp(&link, &plan, &offered)?,
     };
+    let account = link.close();
     let Ends { span, paced, received } = ends;
     let mut faults = account.faults;
     if paced.lateness > MAX_LATENESS {
@@ -84,11 +82,12 @@ fn measure(stream: Stream, environment: Environment) -> anyhow::Result<Run> {
 }
 
 /// Plain TCP or Freshwire on TCP.
-fn over_tcp(link: TestLink, plan: &Plan, offered: &[OfferedRecord]) -> anyhow::Result<(Ends, Account)> {
-    let path = TestPath::connect(link, Some(&plan.congestion))?;
+fn over_tcp(link: &TestLink, plan: &Plan, offered: &[OfferedRecord]) -> anyhow::Result<Ends> {
+    // Both ends stay open until sender and reader have ended.
+    let (near_end, far_end, _) = link.connect_tcp(Some(&plan.congestion))?;
     let framing = if plan.framing == "chunked" { Framing::Chunked } else { Framing::Raw };
-    let span = Span::of(plan, path.link.start_after(LEAD)?);
-    let (near, far) = (path.near.try_clone()?, path.far.try_clone()?);
+    let span = Span::of(plan, link.start_after(LEAD)?);
+    let (near, far) = (near_end.try_clone()?, far_end.try_clone()?);
     let (paced, received) = std::thread::scope(|scope| {
         let reader = scope.spawn(move || receive::read(far, framing, span.count_until, span.stop_at));
         let paced = if plain::is_plain(&plan.scheme) {
@@ -99,7 +98,7 @@ fn over_tcp(link: TestLink, plan: &Plan, offered: &[OfferedRecord]) -> anyhow::R
         let received = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))?;
         anyhow::Ok((paced.context("the sender failed")?, received.context("the receiver failed")?))
     })?;
-    Ok((Ends { span, paced, received }, path.close()))
+    Ok(Ends { span, paced, received })
 }
 
 fn fates(

@@ -1,7 +1,6 @@
 //! Figures 2 and 3 of the A1 document, measured again: throughput and half the round trip against the block's size, for
 //! datagrams, TCP, QUIC and A1 in one run.
 
-mod bulk;
 pub(super) mod figures;
 mod fresh;
 mod place;
@@ -11,14 +10,31 @@ mod quic;
 use std::time::Duration;
 
 use freshwire::a1::Protection;
+use freshwire_io::now;
+use freshwire_units::Timestamp;
 use rustix::time::ClockId;
 
 use super::machine::processor_time;
 use super::series::{Goal, Grid, Report, Spread, Unit};
 use crate::output::say;
-use bulk::Bulk;
 use fresh::{A1, Variant};
 use place::Place;
+
+/// After this long without a datagram no more come.
+const SILENCE: Duration = Duration::from_millis(100);
+
+/// The bytes from one sender to one receiver.
+struct Bulk {
+    sent: u64,
+    bytes: u64,
+    begin: Timestamp,
+    end: Timestamp,
+}
+
+/// Half of a round trip that began then, in nanoseconds.
+fn half(begin: Timestamp) -> f64 {
+    now().saturating_since(begin).as_nanos() as f64 / 2.0
+}
 
 /// Bytes of a block, as far as the figures of Mapp 1997 go.
 const SIZES: [usize; 9] = [64, 128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10];

@@ -10,12 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use freshwire_record::Timestamp;
+use clap::ValueEnum as _;
 use freshwire_server::priority::DEFAULT_NICE;
 use rustix::process::{Pid, setpriority_process};
 
-use super::worker::Worker;
-use super::{bare, load};
+use super::{Worker, bare, load};
 use crate::bench::machine::{Resident, ThreadTimes};
 use crate::child::{ChildGuard, own_program};
 use crate::viewers::clip::{Clip, FPS};
@@ -53,8 +52,9 @@ impl Subject {
 }
 
 fn worker_command(worker: Worker) -> anyhow::Result<Command> {
+    let name = worker.to_possible_value().context("a worker without a name")?;
     let mut command = own_program()?;
-    command.args(["bench", "--worker", worker.name()]);
+    command.args(["bench", "--worker", name.get_name()]);
     Ok(command)
 }
 

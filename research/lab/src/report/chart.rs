@@ -60,6 +60,19 @@ pub(crate) struct LineChart {
     pub(crate) references: Vec<Reference>,
 }
 
+impl LineChart {
+    /// Curves over axes from 0 to the number beside each label.
+    pub(crate) fn new(
+        x: (&str, f64),
+        y: (&str, f64),
+        series: Vec<Series>,
+        references: Vec<Reference>,
+    ) -> Self {
+        let axis = |(label, to): (&str, f64)| Axis { label: label.to_owned(), from: 0.0, to };
+        Self { x: axis(x), y: axis(y), series, references }
+    }
+}
+
 /// Points of one kind.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {

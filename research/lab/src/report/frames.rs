@@ -144,12 +144,7 @@ fn age(path: &[Cell<'_, Run>], command: &str) -> anyhow::Result<Figure> {
         let at_s = step.at_ns as f64 / 1e9;
         Reference { name: "the link's rate changes".to_owned(), ends: [(at_s, 0.0), (at_s, top)] }
     }));
-    let chart = LineChart {
-        x: Axis { label: "time, s".to_owned(), from: 0.0, to: plan.duration_s },
-        y: Axis { label: "age, ms".to_owned(), from: 0.0, to: top },
-        series,
-        references,
-    };
+    let chart = LineChart::new(("time, s", plan.duration_s), ("age, ms", top), series, references);
     let drawing = line_chart(&format!("Age of information over {}", title(path)), &chart)?;
     let caption = "One run of each scheme, the one with the lowest seed".to_owned();
     Ok(Figure { title: title(path), drawing, caption, command: command.to_owned() })

@@ -10,7 +10,7 @@ use freshwire_record::{Rate, parse_duration, parse_share, parse_size};
 use super::catalogue;
 use super::schema::{Plan, StreamId};
 use super::scheme::Scheme;
-use crate::scenario::Output;
+use crate::scenario::{Output, Repetitions};
 use crate::schema::LinkConfig;
 
 /// A viewer's screen across a link that is too slow: age, motion, freezes. Compares `freshwire serve`, the same with fixed
@@ -54,12 +54,8 @@ pub(crate) struct ScreenArgs {
     /// The time before that, from the capture of the first keyframe on: a beginning that does not count.
     #[arg(long, default_value = "0s", value_parser = parse_duration)]
     pub(super) skip: Duration,
-    /// The first seed; a repetition takes the next one.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Repetitions of everything.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    repeat: u64,
+    #[command(flatten)]
+    repetitions: Repetitions,
 }
 
 /// The rate of a link.
@@ -128,7 +124,7 @@ impl ScreenArgs {
         ensure!(self.duration >= Duration::from_secs(1), "--duration is at least 1 s");
         let schemes = self.schemes()?;
         let mut plans = Vec::new();
-        for seed in self.seed..self.seed + self.repeat {
+        for seed in self.repetitions.seeds(1) {
             for (stream, _) in streams {
                 for link in self.links(stream.rate_bps, seed) {
                     let schemes = schemes.iter().filter(|scheme| can(stream, **scheme));

@@ -14,7 +14,7 @@ use super::scheme::Scheme;
 use super::source::Source;
 use crate::cells::{Plan as _, counted, groups, link_label};
 use crate::metrics::Spread;
-use crate::report::chart::{Axis, LineChart, Series, line_chart};
+use crate::report::chart::{LineChart, Series, line_chart};
 use crate::report::html::{self, Figure, Image, Section};
 use crate::report::palette::{BLUE, GREEN, INK, ORANGE, VERMILLION};
 use crate::table::{Table, percent, time, with_range};
@@ -208,12 +208,12 @@ fn age(runs: &[&Run], command: &str) -> anyhow::Result<Figure> {
     let series: Vec<Series> = firsts(runs).into_iter().map(series).collect();
     let oldest =
         series.iter().flat_map(|series| series.points.iter().map(|(_, age)| *age)).fold(1.0, f64::max);
-    let chart = LineChart {
-        x: Axis { label: "time, s".to_owned(), from: 0.0, to: plan.skip_s + plan.duration_s },
-        y: Axis { label: "age, s".to_owned(), from: 0.0, to: (oldest * 1.05).ceil() },
+    let chart = LineChart::new(
+        ("time, s", plan.skip_s + plan.duration_s),
+        ("age, s", (oldest * 1.05).ceil()),
         series,
-        references: Vec::new(),
-    };
+        Vec::new(),
+    );
     let title = format!("{}, {}", plan.stream.name, link(plan));
     Ok(Figure {
         drawing: line_chart(&format!("Age of the screen, {title}"), &chart)?,

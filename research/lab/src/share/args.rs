@@ -7,7 +7,7 @@ use clap::Args;
 use freshwire_record::{Rate, parse_duration, parse_share, parse_size};
 
 use super::schema::Plan;
-use crate::scenario::Output;
+use crate::scenario::{Output, Repetitions};
 use crate::schema::LinkConfig;
 use crate::scheme;
 
@@ -43,12 +43,8 @@ pub(crate) struct ShareArgs {
     /// The beginning that does not count as steady.
     #[arg(long, default_value = "10s", value_parser = parse_duration)]
     warm_up: Duration,
-    /// The first seed; a repetition takes the next one.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Repetitions of everything.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    repeat: u64,
+    #[command(flatten)]
+    repetitions: Repetitions,
 }
 
 /// The size of a queue.
@@ -85,7 +81,7 @@ impl ShareArgs {
             for &delay in &self.delay {
                 for queue in &self.queue {
                     for flows in &flows {
-                        for seed in self.seed..self.seed + self.repeat {
+                        for seed in self.repetitions.seeds(1) {
                             plans.push(Plan {
                                 flows: flows.clone(),
                                 link: self.link(rate, delay, *queue, seed),

@@ -9,7 +9,7 @@ use freshwire_record::{Rate, parse_duration, parse_share, parse_size};
 use super::schema::{Plan, Reader};
 use super::scheme;
 use super::value;
-use crate::scenario::Output;
+use crate::scenario::{Output, Repetitions};
 use crate::schema::LinkConfig;
 
 /// State of many objects, of which only the newest value counts. Measures its age at a program that reads fast, slowly,
@@ -72,12 +72,8 @@ pub(crate) struct StateArgs {
     /// The beginning that does not count.
     #[arg(long, default_value = "2s", value_parser = parse_duration)]
     warm_up: Duration,
-    /// The first seed; a repetition takes the next one.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Repetitions of everything, one after the other.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    repeat: u64,
+    #[command(flatten)]
+    repetitions: Repetitions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -127,7 +123,7 @@ impl StateArgs {
             bail!("--size is from {} to {} bytes", value::SIZES.start(), value::SIZES.end())
         };
         let mut plans = Vec::new();
-        for seed in self.seed..self.seed + self.repeat {
+        for seed in self.repetitions.seeds(1) {
             for (link, congestion) in self.paths(seed) {
                 for &objects in &self.objects {
                     for &updates_per_s in &self.updates {

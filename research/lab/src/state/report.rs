@@ -115,12 +115,12 @@ fn age_curves(path: &[Cell<'_>], command: &str) -> anyhow::Result<Figure> {
         });
     }
     let oldest = series.iter().flat_map(|s| s.points.iter().map(|(_, age)| *age)).fold(0.0, f64::max);
-    let chart = LineChart {
-        x: Axis { label: "time, s".to_owned(), from: 0.0, to: path[0].plan.duration_s },
-        y: Axis { label: "age, s".to_owned(), from: 0.0, to: axis_end(oldest) },
+    let chart = LineChart::new(
+        ("time, s", path[0].plan.duration_s),
+        ("age, s", axis_end(oldest)),
         series,
-        references: Vec::new(),
-    };
+        Vec::new(),
+    );
     let drawing = line_chart(&format!("Age over time over {}", title(&path[0])), &chart)?;
     Ok(figure(path, drawing, "One run of each scheme.", command))
 }

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use freshwire_record::{Rate, parse_duration, parse_share, parse_size};
 
 use super::plain;
-use crate::scenario::Output;
+use crate::scenario::{Output, Repetitions};
 use crate::schema::{Experiment, LinkConfig, Plan, RateStep, Source};
 use crate::scheme;
 
@@ -25,12 +25,8 @@ struct LinkArgs {
     /// Bytes that the bottleneck's queue holds.
     #[arg(long, default_value = "15000", value_parser = parse_size)]
     queue: u64,
-    /// The first seed; a repetition takes the next one.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Repetitions, each with its own seed.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    repeat: u64,
+    #[command(flatten)]
+    repetitions: Repetitions,
     /// Congestion controls by kernel name, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "cubic")]
     congestion: Vec<String>,
@@ -136,11 +132,10 @@ impl LayersArgs {
             (named, _) => named.iter().map(String::as_str).collect(),
         };
         check_schemes(&schemes)?;
-        let repeat =
-            if self.matrix == Some(Matrix::Thesis) { self.link.repeat.max(10) } else { self.link.repeat };
+        let least = if self.matrix == Some(Matrix::Thesis) { 10 } else { 1 };
         let mut plans = Vec::new();
         for (rate_bps, loss, delay) in self.cells() {
-            for seed in self.link.seed..self.link.seed + repeat {
+            for seed in self.link.repetitions.seeds(least) {
                 for congestion in &self.link.congestion {
                     for name in &schemes {
                         let link = self.link.config(rate_bps, loss, delay, seed);
@@ -205,7 +200,7 @@ impl FramesArgs {
         check_schemes(&schemes)?;
         let loss = self.link.loss.unwrap_or(0.0);
         let mut plans = Vec::new();
-        for seed in self.link.seed..self.link.seed + self.link.repeat {
+        for seed in self.link.repetitions.seeds(1) {
             for (rate_bps, steps) in self.links()? {
                 for congestion in &self.link.congestion {
                     for name in &schemes {

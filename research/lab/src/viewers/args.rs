@@ -9,6 +9,7 @@ use freshwire_record::{Rate, parse_duration, parse_share, parse_size};
 use super::player::Player;
 use super::run::Plan;
 use super::server::Server;
+use crate::scenario::Repetitions;
 use crate::schema::{LinkConfig, RateStep};
 
 /// `freshwire serve` and another live server, each with real players across slow and broken links.
@@ -41,12 +42,8 @@ pub(crate) struct ViewersArgs {
     /// For how long a player looks.
     #[arg(long, default_value = "60s", value_parser = parse_duration)]
     pub(super) duration: Duration,
-    /// The first seed; a repetition takes the next one.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Repetitions of everything.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    repeat: u64,
+    #[command(flatten)]
+    repetitions: Repetitions,
     /// Settings for `freshwire serve`, as its --config takes them.
     #[arg(long, value_name = "FILE")]
     serve_config: Option<PathBuf>,
@@ -76,7 +73,7 @@ impl ViewersArgs {
     pub(super) fn plans(&self) -> anyhow::Result<Vec<Plan>> {
         anyhow::ensure!(self.duration >= Duration::from_secs(1), "--duration is at least 1 s");
         let mut plans = Vec::new();
-        for seed in self.seed..self.seed + self.repeat {
+        for seed in self.repetitions.seeds(1) {
             for link in self.links(seed) {
                 for &player in &self.player {
                     plans.extend(self.server.iter().map(|&server| Plan {

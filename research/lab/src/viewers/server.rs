@@ -101,24 +101,31 @@ impl Running {
 
     /// Waits until it accepts connections.
     pub(crate) fn wait_until_it_listens(&mut self, namespaces: &Namespaces) -> anyhow::Result<()> {
-        let until = freshwire_io::now() + PATIENCE;
-        let address = SocketAddr::from((Namespaces::NEAR_V4, PORT));
-        while namespaces.in_near(|| TcpStream::connect(address))?.is_err() {
-            if let Some(status) = self.child.try_wait().context("cannot look after the server")? {
-                bail!("the server ended at once ({status}); see server.log");
-            }
-            if freshwire_io::now() > until {
-                bail!("the server does not listen after {PATIENCE:?}; see server.log");
-            }
-            std::thread::sleep(ASK_EVERY);
-        }
-        Ok(())
+        wait_until_it_listens(&mut self.child, || namespaces.in_near(|| TcpStream::connect(address())))
     }
 
     /// Whether it still runs.
     pub(crate) fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
+}
+
+/// Waits until the server accepts connections.
+pub(crate) fn wait_until_it_listens<E: Into<anyhow::Error>>(
+    server: &mut ChildGuard,
+    connect: impl Fn() -> Result<std::io::Result<TcpStream>, E>,
+) -> anyhow::Result<()> {
+    let until = freshwire_io::now() + PATIENCE;
+    while connect().map_err(Into::into)?.is_err() {
+        if let Some(status) = server.try_wait().context("cannot look after the server")? {
+            bail!("the server ended at once ({status}); see server.log");
+        }
+        if freshwire_io::now() > until {
+            bail!("the server does not listen after {PATIENCE:?}; see server.log");
+        }
+        std::thread::sleep(ASK_EVERY);
+    }
+    Ok(())
 }
 
 /// The URL for players.

@@ -5,7 +5,7 @@ use super::run::{Plan, Run};
 use super::segments::Segments;
 use super::server::Server;
 use crate::cells::{self, Plan as _, groups, link_label};
-use crate::report::chart::{Axis, LineChart, Reference, Series, line_chart};
+use crate::report::chart::{LineChart, Reference, Series, line_chart};
 use crate::report::html::{self, Figure, Section};
 use crate::report::palette::{BLUE, VERMILLION};
 use crate::table::{Table, percent, time, with_range};
@@ -104,12 +104,12 @@ fn age(runs: &[&Run], command: &str) -> anyhow::Result<Figure> {
     let back = plan.link.last_rise_ns().map(|at| at as f64 / 1e9);
     let references =
         back.map(|at| Reference { name: "the link is back".to_owned(), ends: [(at, 0.0), (at, top)] });
-    let chart = LineChart {
-        x: Axis { label: "time, s".to_owned(), from: 0.0, to: plan.duration_s },
-        y: Axis { label: "age, s".to_owned(), from: 0.0, to: top },
+    let chart = LineChart::new(
+        ("time, s", plan.duration_s),
+        ("age, s", top),
         series,
-        references: references.into_iter().collect(),
-    };
+        references.into_iter().collect(),
+    );
     let title = format!("{}, {}", plan.player.label(), link_label(&plan.link));
     Ok(Figure {
         drawing: line_chart(&format!("Age at {title}"), &chart)?,

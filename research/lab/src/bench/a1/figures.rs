@@ -6,7 +6,7 @@ use super::{A1_STREAM, Figures, LINK, LOOPBACK, PLAIN_A1, SIZES, name};
 use crate::bench::machine::Machine;
 use crate::bench::series::{Report, Spread};
 use crate::report::axis_end;
-use crate::report::chart::{Axis, LineChart, Series, line_chart};
+use crate::report::chart::{LineChart, Series, line_chart};
 use crate::report::html::{Figure, Section, escape, figures, page, paragraph};
 use crate::report::palette::{BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILLION, YELLOW};
 
@@ -33,12 +33,7 @@ fn section(heading: &str, place: &Figures, machine: &Machine, report: &Report) -
         // One repetition that was disturbed shall not hide all others.
         series.iter_mut().flat_map(|series| &mut series.band).for_each(|(.., most)| *most = most.min(end));
         let title = bench?.to_owned();
-        let chart = LineChart {
-            x: Axis { label: "block, KiB".to_owned(), from: 0.0, to: 16.0 },
-            y: Axis { label: unit.to_owned(), from: 0.0, to: end },
-            series,
-            references: Vec::new(),
-        };
+        let chart = LineChart::new(("block, KiB", 16.0), (unit, end), series, Vec::new());
         (highest > 0.0).then(|| {
             let drawing = line_chart(&title, &chart)?;
             let (caption, command) = (CAPTION.to_owned(), machine.command.clone());

@@ -31,6 +31,25 @@ struct Bulk {
     end: Timestamp,
 }
 
+/// Half of each of `count` round trips of `ping`, while `echo` answers at the other end.
+fn round_trips(
+    count: u32,
+    mut ping: impl FnMut() -> anyhow::Result<()>,
+    echo: impl FnOnce() -> anyhow::Result<()> + Send,
+) -> anyhow::Result<Vec<f64>> {
+    std::thread::scope(|scope| {
+        let echo = scope.spawn(echo);
+        let halves = (0..count).map(|_| {
+            let begin = now();
+            ping()?;
+            Ok(half(begin))
+        });
+        let halves = halves.collect::<anyhow::Result<Vec<f64>>>();
+        echo.join().map_err(|_| anyhow::anyhow!("the other end panicked"))??;
+        halves
+    })
+}
+
 /// Half of a round trip that began then, in nanoseconds.
 fn half(begin: Timestamp) -> f64 {
     now().saturating_since(begin).as_nanos() as f64 / 2.0

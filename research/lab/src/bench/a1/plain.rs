@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use freshwire_io::{PageBuffer, now};
 
 use super::place::Place;
-use super::{Bulk, SILENCE, half};
+use super::{Bulk, SILENCE, round_trips};
 use crate::bench::loopback::Drain;
 
 /// Bytes that the kernel is asked to keep for a receiver.
@@ -70,26 +70,21 @@ fn receive_datagrams(
 /// Half of each round trip of a datagram.
 pub(super) fn udp_pings(place: &Place, block: usize, count: u32) -> anyhow::Result<Vec<f64>> {
     let (near, far) = udp_pair(place)?;
-    std::thread::scope(|scope| {
-        let echo = scope.spawn(move || {
-            let mut buffer = PageBuffer::new(64 << 10);
-            for _ in 0..count {
-                let read = far.recv(&mut buffer).context("a ping got lost")?;
-                far.send(&buffer[..read]).context("cannot answer")?;
-            }
-            anyhow::Ok(())
-        });
-        let (payload, mut answer) = (vec![7; block], PageBuffer::new(64 << 10));
-        let halves = (0..count).map(|_| {
-            let begin = now();
-            near.send(&payload).context("cannot send a ping")?;
-            near.recv(&mut answer).context("an answer got lost")?;
-            Ok(half(begin))
-        });
-        let halves = halves.collect::<anyhow::Result<Vec<f64>>>();
-        echo.join().map_err(|_| anyhow::anyhow!("the other end panicked"))??;
-        halves
-    })
+    let echo = move || {
+        let mut buffer = PageBuffer::new(64 << 10);
+        for _ in 0..count {
+            let read = far.recv(&mut buffer).context("a ping got lost")?;
+            far.send(&buffer[..read]).context("cannot answer")?;
+        }
+        Ok(())
+    };
+    let (payload, mut answer) = (vec![7; block], PageBuffer::new(64 << 10));
+    let ping = || {
+        near.send(&payload).context("cannot send a ping")?;
+        near.recv(&mut answer).context("an answer got lost")?;
+        Ok(())
+    };
+    round_trips(count, ping, echo)
 }
 
 /// Sockets that are connected to each other.
@@ -127,25 +122,19 @@ pub(super) fn tcp_pings(place: &Place, block: usize, count: u32) -> anyhow::Resu
     let (mut near, mut far) = tcp_pair(place)?;
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;
-    std::thread::scope(|scope| {
-        let echo = scope.spawn(move || {
-            let mut buffer = vec![0; block];
-            for _ in 0..count {
-                far.read_exact(&mut buffer).and_then(|()| far.write_all(&buffer))?;
-            }
-            anyhow::Ok(())
-        });
-        let (payload, mut answer) = (vec![7; block], vec![0; block]);
-        let halves = (0..count).map(|_| {
-            let begin = now();
-            near.write_all(&payload).context("cannot send a ping")?;
-            near.read_exact(&mut answer).context("no answer came")?;
-            Ok(half(begin))
-        });
-        let halves = halves.collect::<anyhow::Result<Vec<f64>>>();
-        echo.join().map_err(|_| anyhow::anyhow!("the other end panicked"))??;
-        halves
-    })
+    let echo = move || {
+        let mut buffer = vec![0; block];
+        for _ in 0..count {
+            far.read_exact(&mut buffer).and_then(|()| far.write_all(&buffer))?;
+        }
+        Ok(())
+    };
+    let (payload, mut answer) = (vec![7; block], vec![0; block]);
+    let ping = || {
+        near.write_all(&payload).context("cannot send a ping")?;
+        near.read_exact(&mut answer).context("no answer came")
+    };
+    round_trips(count, ping, echo)
 }
 
 fn tcp_pair(place: &Place) -> anyhow::Result<(TcpStream, TcpStream)> {

@@ -22,9 +22,6 @@ use crate::viewers::server;
 
 /// From the start of a server to the first access unit.
 const FEED_LEAD: Duration = Duration::from_millis(500);
-/// How long a server may take until it listens.
-const PATIENCE: Duration = Duration::from_secs(15);
-const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// A server under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,26 +99,10 @@ impl Serving {
             // Ends with the stream or with its reader; how late it was shows in what viewers get.
             std::thread::spawn(move || source.feed(input, fed));
         }
-        let mut serving = Self { process, address, subject, clip: Arc::clone(clip), fed };
-        serving.wait_until_it_listens()?;
+        server::wait_until_it_listens(&mut process, || anyhow::Ok(TcpStream::connect(address)))?;
+        let serving = Self { process, address, subject, clip: Arc::clone(clip), fed };
         crate::scenario::wait_until(fed + FEED_LEAD);
         Ok(serving)
-    }
-
-    fn wait_until_it_listens(&mut self) -> anyhow::Result<()> {
-        let until = freshwire_io::now() + PATIENCE;
-        while TcpStream::connect(self.address).is_err() {
-            let label = self.subject.label();
-            if let Some(status) = self.process.try_wait().context("cannot look after the server")? {
-                bail!("{label} ended at once ({status}); see the log");
-            }
-            anyhow::ensure!(
-                freshwire_io::now() < until,
-                "{label} does not listen after {PATIENCE:?}; see the log"
-            );
-            std::thread::sleep(ASK_EVERY);
-        }
-        Ok(())
     }
 
     /// A connection to it.

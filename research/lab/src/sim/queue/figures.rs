@@ -94,12 +94,12 @@ fn refusals(study: &Study, command: &str) -> anyhow::Result<Figure> {
     let longest = study.figure_9.iter().map(|cell| cell.delay).fold(0.0, f64::max);
     let most = study.figure_9.iter().map(|cell| cell.refused).fold(0.0, f64::max);
     let with_push = study.figure_9.iter().map(|cell| cell.refused_with_push).fold(0.0, f64::max);
-    let chart = LineChart {
-        x: Axis { label: "transaction delay (ticks)".to_owned(), from: 0.0, to: longest },
-        y: Axis { label: "packets refused".to_owned(), from: 0.0, to: axis_end(most) },
-        series: series.collect(),
-        references: Vec::new(),
-    };
+    let chart = LineChart::new(
+        ("transaction delay (ticks)", longest),
+        ("packets refused", axis_end(most)),
+        series.collect(),
+        Vec::new(),
+    );
     let title = "Figure 9: overflows by arrival interval and transaction delay".to_owned();
     Ok(Figure {
         drawing: line_chart(&title, &chart)?,
@@ -124,12 +124,12 @@ fn throughput(study: &Study, command: &str) -> anyhow::Result<Figure> {
     });
     let highest = series.iter().flat_map(|series| &series.points).map(|point| point.1).fold(0.0, f64::max);
     let widest = study.figure_12.iter().map(|row| row.buffer).max().unwrap_or(1);
-    let chart = LineChart {
-        x: Axis { label: "buffer of the program (packets)".to_owned(), from: 0.0, to: widest as f64 },
-        y: Axis { label: "takes".to_owned(), from: 0.0, to: axis_end(highest) },
-        series: series.to_vec(),
-        references: Vec::new(),
-    };
+    let chart = LineChart::new(
+        ("buffer of the program (packets)", widest as f64),
+        ("takes", axis_end(highest)),
+        series.to_vec(),
+        Vec::new(),
+    );
     let title = "Figure 12: how often the program gets packets".to_owned();
     Ok(Figure {
         drawing: line_chart(&title, &chart)?,

@@ -9,8 +9,6 @@ pub(crate) const TCP_SMALL_BUFFER: &str = "tcp-small-buffer";
 pub(crate) const MIN_BUF: &str = "min-buf";
 /// A small reserve alone: nothing is ever dropped.
 pub(crate) const RESERVE: &str = "reserve";
-/// A small reserve that drops what is older than a fixed age.
-pub(crate) const AGE_LIMIT: &str = "age-limit";
 /// An encoder's rule: drop while more than a fixed time is queued, blind to the kernel's queue.
 pub(crate) const ENCODER: &str = "encoder";
 /// The thesis's rule: at a window's end, unsent records from the highest layer down.
@@ -59,12 +57,11 @@ fn find(scheme: &str) -> Option<(&'static str, &'static str)> {
     LISTED.iter().copied().find(|(name, _)| *name == scheme)
 }
 
-const LISTED: [(&str, &str); 16] = [
+const LISTED: [(&str, &str); 15] = [
     (TCP, "plain TCP"),
     (TCP_SMALL_BUFFER, "TCP, small buffer"),
     (MIN_BUF, "MIN_BUF"),
     (RESERVE, "reserve alone"),
-    (AGE_LIMIT, "age limit"),
     (ENCODER, "encoder's rule"),
     (SRT, "SRT"),
     (SCTP, "SCTP"),

@@ -25,7 +25,6 @@ pub(crate) fn scheme_colour(name: &str) -> RGBColor {
         scheme::TCP_SMALL_BUFFER => ORANGE,
         scheme::MIN_BUF => PURPLE,
         scheme::RESERVE => YELLOW,
-        scheme::AGE_LIMIT => PURPLE,
         scheme::ENCODER => ORANGE,
         scheme::THESIS => GREEN,
         scheme::THESIS_IMPROPER => PURPLE,

@@ -1,6 +1,7 @@
 //! `freshwire-lab sim`: scenarios of the A1 transport in virtual time, and the receive queue.
 
 mod json;
+mod played;
 mod queue;
 mod show;
 
@@ -8,9 +9,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use freshwire_sim::{Outcome, SCENARIOS, Scenario};
+use freshwire_sim::{SCENARIOS, Scenario};
 
 use crate::output;
+use played::PlayedScenario;
 
 /// A scenario is a world of A1 endpoints and paths in a text file, with what has to be reached in it. It is played in
 /// virtual time: the same scenario and seed give the same datagrams on every machine.
@@ -40,13 +42,6 @@ pub(crate) struct SimArgs {
 enum Model {
     /// The receive queue and packet push of Choi, Kim and Yoo (2007), beside their numbers.
     Queue(queue::QueueArgs),
-}
-
-/// A scenario with its outcome.
-struct PlayedScenario {
-    name: String,
-    scenario: Scenario,
-    outcome: Outcome,
 }
 
 /// Runs `freshwire-lab sim`. Exit code 1: something was not reached.

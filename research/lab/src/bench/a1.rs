@@ -1,6 +1,7 @@
 //! Figures 2 and 3 of the A1 document, measured again: throughput and half the round trip against the block's size, for
 //! datagrams, TCP, QUIC and A1 in one run.
 
+mod bulk;
 pub(super) mod figures;
 mod fresh;
 mod place;
@@ -10,50 +11,14 @@ mod quic;
 use std::time::Duration;
 
 use freshwire::a1::Protection;
-use freshwire_io::now;
-use freshwire_units::Timestamp;
 use rustix::time::ClockId;
 
 use super::machine::processor_time;
 use super::series::{Goal, Grid, Report, Spread, Unit};
 use crate::output::say;
+use bulk::Bulk;
 use fresh::{A1, Variant};
 use place::Place;
-
-/// After this long without a datagram no more come.
-const SILENCE: Duration = Duration::from_millis(100);
-
-/// The bytes from one sender to one receiver.
-struct Bulk {
-    sent: u64,
-    bytes: u64,
-    begin: Timestamp,
-    end: Timestamp,
-}
-
-/// Half of each of `count` round trips of `ping`, while `echo` answers at the other end.
-fn round_trips(
-    count: u32,
-    mut ping: impl FnMut() -> anyhow::Result<()>,
-    echo: impl FnOnce() -> anyhow::Result<()> + Send,
-) -> anyhow::Result<Vec<f64>> {
-    std::thread::scope(|scope| {
-        let echo = scope.spawn(echo);
-        let halves = (0..count).map(|_| {
-            let begin = now();
-            ping()?;
-            Ok(half(begin))
-        });
-        let halves = halves.collect::<anyhow::Result<Vec<f64>>>();
-        echo.join().map_err(|_| anyhow::anyhow!("the other end panicked"))??;
-        halves
-    })
-}
-
-/// Half of a round trip that began then, in nanoseconds.
-fn half(begin: Timestamp) -> f64 {
-    now().saturating_since(begin).as_nanos() as f64 / 2.0
-}
 
 /// Bytes of a block, as far as the figures of Mapp 1997 go.
 const SIZES: [usize; 9] = [64, 128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10];

@@ -12,13 +12,12 @@ mod bare;
 pub(super) mod isolation;
 mod load;
 mod process;
+mod worker;
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-
-use clap::ValueEnum;
 
 use super::machine::allow_files;
 use super::series::{Goal, Report, Unit};
@@ -28,19 +27,11 @@ use crate::viewers::server::Server;
 use process::{Serving, Subject};
 
 pub(super) use args::ViewersArgs;
+pub(super) use worker::Worker;
 
 use args::{OTHER_FILES, VIEWER_BYTES};
 
 const BENCH: &str = "viewers";
-
-/// An end of the measurement that is a process of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Worker {
-    /// The viewers.
-    Load,
-    /// The baseline.
-    Bare,
-}
 
 /// Goals for processor time over that of bare writes and over that of GStreamer's server.
 const OF_BARE: f64 = 1.0;

@@ -1,5 +1,6 @@
 //! One run, in a process of its own: it needs its own namespaces, and its timing is nobody else's.
 
+mod sending;
 mod source;
 
 use std::io::{BufRead as _, ErrorKind, Read as _};
@@ -18,7 +19,7 @@ use super::viewer::Viewer;
 use super::wire::{Live, Message, Order, Outcome, Scheme, say};
 use crate::scenario::{A1Path, TestLink, wait_until};
 use crate::schema::Trust;
-use source::Source;
+use sending::Source;
 
 /// How often a worker tells how it goes.
 const TELL_EVERY: Duration = Duration::from_millis(100);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use freshwire_sim::FlowOutcome;
 use serde::Serialize;
 
-use super::PlayedScenario;
+use super::played::PlayedScenario;
 use crate::output::json_line;
 
 #[derive(Serialize)]

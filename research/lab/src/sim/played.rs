@@ -2,7 +2,7 @@
 
 use freshwire_sim::{Outcome, Scenario};
 
-/// A scenario with what it has reached.
+/// A scenario with its outcome.
 pub(super) struct PlayedScenario {
     pub(super) name: String,
     pub(super) scenario: Scenario,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use freshwire_sim::{FlowOutcome, SLOTS, Scenario, Slot};
 
-use super::PlayedScenario;
+use super::played::PlayedScenario;
 use crate::output::{bytes, millis, rate};
 use crate::table::{Table, percent};
 

@@ -15,8 +15,8 @@ use freshwire::{Ended, Meta, PushError, RingConfig, Sender, Sink, choice};
 use freshwire_io::now;
 use freshwire_record::Timestamp;
 
+use super::bulk::{Bulk, SILENCE, half};
 use super::place::Place;
-use super::{Bulk, SILENCE, half};
 
 /// The options of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use freshwire_io::{PageBuffer, now};
 
+use super::bulk::{Bulk, SILENCE, round_trips};
 use super::place::Place;
-use super::{Bulk, SILENCE, round_trips};
 use crate::bench::loopback::Drain;
 
 /// Bytes that the kernel is asked to keep for a receiver.

@@ -11,8 +11,8 @@ use freshwire_record::Timestamp;
 use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt};
 use tokio::runtime::Runtime;
 
+use super::bulk::{Bulk, half};
 use super::place::Place;
-use super::{Bulk, half};
 use crate::quic::{NAME, configurations, endpoint};
 
 /// Bytes that the reader asks for at a time.

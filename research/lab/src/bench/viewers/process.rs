@@ -14,7 +14,8 @@ use clap::ValueEnum as _;
 use freshwire_server::priority::DEFAULT_NICE;
 use rustix::process::{Pid, setpriority_process};
 
-use super::{Worker, bare, load};
+use super::worker::Worker;
+use super::{bare, load};
 use crate::bench::machine::{Resident, ThreadTimes};
 use crate::child::{ChildGuard, own_program};
 use crate::viewers::clip::{Clip, FPS};

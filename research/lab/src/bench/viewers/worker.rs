@@ -10,12 +10,3 @@ pub(in crate::bench) enum Worker {
     /// The baseline.
     Bare,
 }
-
-impl Worker {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Load => "load",
-            Self::Bare => "bare",
-        }
-    }
-}

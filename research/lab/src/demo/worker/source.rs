@@ -15,39 +15,9 @@ use freshwire_io::now;
 use freshwire_io::tcp::TcpSocket;
 
 use super::Run;
+use super::sending::Horizon;
 use crate::demo::wire::{Dropped, Scheme};
 use crate::scenario::wait_until;
-
-/// The sending side's account so far.
-#[derive(Default)]
-pub(super) struct Source {
-    pub(super) drops: Vec<Dropped>,
-    pub(super) horizon_max_bytes: u64,
-    /// How late the camera itself was at worst; a camera that TCP keeps waiting is not late by itself.
-    pub(super) lateness: Duration,
-    /// The sender ended the stream between two units.
-    pub(super) closed: bool,
-    pub(super) horizon: Option<Horizon>,
-}
-
-pub(super) enum Horizon {
-    /// The kernel's queue.
-    Socket(TcpSocket),
-    /// The sink's statistics.
-    Sink(Sink),
-}
-
-impl Source {
-    /// Bytes that nobody can take back and that are not on the wire.
-    pub(super) fn horizon_bytes(&self) -> u64 {
-        match &self.horizon {
-            // A socket that is closed has no queue.
-            Some(Horizon::Socket(socket)) => socket.unsent().unwrap_or(0),
-            Some(Horizon::Sink(sink)) => sink.stats().horizon,
-            None => 0,
-        }
-    }
-}
 
 /// How long the engine may take to finish the last record.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);

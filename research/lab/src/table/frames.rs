@@ -40,12 +40,14 @@ mod tests {
     use super::*;
     use crate::cells::gather;
     use crate::schema::Experiment;
+    use crate::store::ResultLine as _;
     use crate::testing::frames_run;
 
     #[test]
     fn the_summary_compares_with_the_oracle() {
         let mut steady = frames_run("freshwire", 1);
         steady.plan.link.steps.clear();
+        steady.measure().unwrap();
         let runs = [frames_run("tcp", 1), frames_run("freshwire", 1), steady];
         let table = frames_summary(&gather(&runs, Experiment::Frames));
         assert!(table.rows.iter().all(|row| row.len() == table.head.len()));

@@ -1,6 +1,6 @@
 //! Runs that differ by their seed alone, gathered.
 
-use freshwire_units::Rate;
+use freshwire_record::Rate;
 
 use super::metrics::Spread;
 use super::results::{FramesMetrics, LayersMetrics, Metrics};

@@ -2,17 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What follows from the records of one run.
+/// The numbers that follow from the records of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Metrics {
-    /// Of a layered stream.
+    /// The metrics of a layered stream.
     Layers(LayersMetrics),
-    /// Of a stream of frames.
+    /// The metrics of a stream of frames.
     Frames(FramesMetrics),
 }
 
-/// What follows from the records of a layered stream.
+/// The numbers that follow from the records of a layered stream.
 ///
 /// All layers of a window are played together, so a record is *on time* when it and every record of the layers below
 /// it in its window arrived by the window's start plus the deadline. It is *on age* when the same happened by its own
@@ -51,7 +51,7 @@ pub(crate) struct LayersMetrics {
     pub(crate) wasted_share: f64,
 }
 
-/// What follows from the records of a stream of frames, one record each.
+/// The numbers that follow from the records of a stream of frames, one record each.
 ///
 /// A frame is *decodable* once it and, transitively, every frame that it refers to have arrived whole; it is *on time*
 /// when that is so by its own generation plus the deadline. A reference may itself be late and still serve.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::Args;
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 mod a1;
 mod link;

@@ -9,14 +9,14 @@ use super::store::{self, ResultLine};
 
 const MS: u64 = 1_000_000;
 
-/// The reference file `name` of the independent check (`lab/tests`), which holds both to one schema and one set of definitions, is what
+/// The reference file `name` of the independent check (`research/python/tests`), which holds both to one schema and one set of definitions, is what
 /// this program writes for `runs`, after `adjust`. `FRESHWIRE_BLESS=1` writes it anew.
 pub(crate) fn assert_reference<R: ResultLine + PartialEq + std::fmt::Debug>(
     name: &str,
     runs: &mut [R],
     adjust: impl Fn(&R, &mut R),
 ) {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/tests/data");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/tests/data");
     let path = folder.join(name).with_extension("jsonl");
     if std::env::var_os("FRESHWIRE_BLESS").is_some() {
         std::fs::write(&path, "").unwrap();

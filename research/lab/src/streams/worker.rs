@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use freshwire::Framing;
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::offer::{self, OfferedRecord};

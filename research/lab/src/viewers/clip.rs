@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use crate::coded::{pes_packets, slices};
 use crate::ffmpeg;

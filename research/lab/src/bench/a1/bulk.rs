@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use freshwire_io::now;
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 /// After this long without a datagram no more come.
 pub(super) const SILENCE: Duration = Duration::from_millis(100);

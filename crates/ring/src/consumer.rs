@@ -8,7 +8,7 @@ use crate::prefetch::prefetch;
 use crate::process::Claim;
 use crate::region::{Region, claim, release_claim};
 use crate::sync::{Ordering, fence};
-use crate::view::{Extents, Seen, View};
+use crate::view::{Extents, SlotContent, View};
 use crate::word::{SENT_LAST, State, Word};
 
 /// The sender's role on one ring: lists ready records, takes or drops them, and reports their fates.
@@ -169,7 +169,8 @@ impl Consumer {
                         out.push((view.slot(index).user_seq.load(Ordering::Relaxed), reason));
                     }
                 }
-                Ok((Some(State::Taken | State::Sent | State::Acked | State::Cont), _)) | Err(Seen::Gone) => {}
+                Ok((Some(State::Taken | State::Sent | State::Acked | State::Cont), _))
+                | Err(SlotContent::Gone) => {}
                 // Ready and held ones may still be dropped.
                 _ => leading = false,
             }
@@ -466,14 +467,14 @@ impl Cursor {
                 break;
             }
             match view.see(index, range.end) {
-                Seen::Ready(descriptor, _) => {
+                SlotContent::Ready(descriptor, _) => {
                     leading = false;
                     out.push(descriptor.record);
                 }
-                Seen::Held => leading = false,
-                Seen::Gone if leading => self.next = index + 1,
-                Seen::Gone => {}
-                Seen::Bad => {
+                SlotContent::Held => leading = false,
+                SlotContent::Gone if leading => self.next = index + 1,
+                SlotContent::Gone => {}
+                SlotContent::Bad => {
                     leading = false;
                     self.count_bad(view, index);
                 }
@@ -499,13 +500,13 @@ impl Cursor {
                 continue;
             }
             match view.see(index, user_i) {
-                Seen::Ready(descriptor, _) => {
+                SlotContent::Ready(descriptor, _) => {
                     next = next.min(index);
                     out.push(descriptor.record);
                 }
-                Seen::Held => next = next.min(index),
-                Seen::Gone => {}
-                Seen::Bad => {
+                SlotContent::Held => next = next.min(index),
+                SlotContent::Gone => {}
+                SlotContent::Bad => {
                     next = next.min(index);
                     self.count_bad(view, index);
                 }
@@ -542,7 +543,7 @@ impl Cursor {
         }
         while next < user_i {
             match view.word(next).map(Word::state) {
-                Ok(Some(State::Ready | State::Held | State::Free) | None) | Err(Seen::Bad) => break,
+                Ok(Some(State::Ready | State::Held | State::Free) | None) | Err(SlotContent::Bad) => break,
                 _ => next += 1,
             }
         }

@@ -7,7 +7,7 @@ use crate::error::{EditError, ModifyError, TooLate};
 use crate::layout::SLOT_SHARED;
 use crate::record::Descriptor;
 use crate::sync::{Ordering, fence};
-use crate::view::{Extents, Seen, View};
+use crate::view::{Extents, SlotContent, View};
 use crate::word::{State, Word};
 
 /// A record that is held for editing: the sender passes it over until it is released.
@@ -39,7 +39,7 @@ impl<'a> Edit<'a> {
         }
         // A few attempts: each failure means that the record was changed between looking and holding.
         for _ in 0..4 {
-            let Seen::Ready(descriptor, word) = view.see(index, user_i) else { return Err(TooLate) };
+            let SlotContent::Ready(descriptor, word) = view.see(index, user_i) else { return Err(TooLate) };
             if !pick(&descriptor.record) {
                 return Err(TooLate);
             }
@@ -259,7 +259,7 @@ pub(crate) fn edit_seq(view: View<'_>, seq: u64, pid: u32) -> Result<Edit<'_>, T
     let (window, passed) = (view.window(), view.passed_i());
     for index in window.clone() {
         let index = view.holder(index, passed);
-        if let Seen::Ready(descriptor, _) = view.see(index, window.end)
+        if let SlotContent::Ready(descriptor, _) = view.see(index, window.end)
             && descriptor.record.seq == seq
             && let Ok(edit) = Edit::begin(view, index, pid, |record| record.seq == seq)
         {

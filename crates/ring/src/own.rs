@@ -22,7 +22,7 @@ pub(crate) struct Ring {
     pub(crate) tail: u64,
     pub(crate) slots: Vec<Own>,
     /// Records from before the tail that have not ended, in the order of their first slots.
-    pub(crate) behind: Vec<Behind>,
+    pub(crate) behind: Vec<Straggler>,
     pub(crate) fates: Fates,
     /// What `umod_i` is.
     pub(crate) hold: u64,
@@ -65,7 +65,7 @@ impl Ring {
             self.slots[at].span = BEHIND | part;
         }
         if let Err(place) = self.place_behind(self.at(index)) {
-            self.behind.insert(place, Behind { index, span });
+            self.behind.insert(place, Straggler { index, span });
         }
     }
 
@@ -75,7 +75,7 @@ impl Ring {
     }
 
     /// The record that was passed over and has this slot.
-    pub(crate) fn behind_at(&self, at: usize) -> Option<Behind> {
+    pub(crate) fn behind_at(&self, at: usize) -> Option<Straggler> {
         let own = self.slots[at];
         let part = if own.is_behind() { (own.span & !BEHIND) as usize } else { return None };
         let first = (at + self.slots.len() - part % self.slots.len()) % self.slots.len();
@@ -83,7 +83,7 @@ impl Ring {
     }
 
     /// Gives the slots and blocks of a record back that was passed over.
-    pub(crate) fn forget_behind(&mut self, behind: Behind, blocks: &mut Blocks) {
+    pub(crate) fn forget_behind(&mut self, behind: Straggler, blocks: &mut Blocks) {
         if let Ok(place) = self.place_behind(self.at(behind.index)) {
             self.behind.remove(place);
         }
@@ -130,7 +130,7 @@ pub(crate) fn slots_passed(slots: u64) -> usize {
 
 /// A record that keeps its slots while the ring goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Behind {
+pub(crate) struct Straggler {
     pub(crate) index: u64,
     pub(crate) span: u32,
 }

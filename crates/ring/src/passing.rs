@@ -8,7 +8,7 @@
 
 use crate::error::PushError;
 use crate::finished::{Finished, finished};
-use crate::own::{Behind, Own, Ring, Room};
+use crate::own::{Own, Ring, Room, Straggler};
 use crate::producer::Producer;
 use crate::sync::Ordering;
 use crate::view::View;
@@ -137,7 +137,7 @@ impl Producer {
         inner.slot(ring, index).state.store(word.0, Ordering::Release);
     }
 
-    fn reclaim_behind(&mut self, ring: usize, behind: Behind) {
+    fn reclaim_behind(&mut self, ring: usize, behind: Straggler) {
         let Some(view) = View::new(self.region.inner(), ring) else { return };
         let own = &mut self.rings[ring];
         own.fates.keep_of(&view, behind.index);
@@ -145,10 +145,10 @@ impl Producer {
     }
 
     /// A record that was passed over, has ended, and has nothing more to wait for.
-    pub(crate) fn ended_behind(&self, ring: usize) -> Option<Behind> {
+    pub(crate) fn ended_behind(&self, ring: usize) -> Option<Straggler> {
         let (view, own) = (self.view(ring)?, self.rings.get(ring)?);
         let is_final = view.is_final();
-        let has_ended = |behind: &&Behind| match finished(&view, behind.index) {
+        let has_ended = |behind: &&Straggler| match finished(&view, behind.index) {
             Finished::No { .. } => false,
             Finished::Sent { last } => last || is_final,
             Finished::Acked | Finished::Dropped(_) | Finished::Bad => true,

@@ -12,7 +12,7 @@ use crate::pushed::{Pushed, Replaced};
 use crate::record::{Descriptor, RecordStatus, Stage};
 use crate::region::{Region, claim, release_claim};
 use crate::sync::{Ordering, fence};
-use crate::view::{Seen, View};
+use crate::view::{SlotContent, View};
 use crate::word::{State, Word};
 
 /// The only one that pushes records into a region's rings. Dropping it gives the role back; the rings stay as they
@@ -703,7 +703,7 @@ fn newest_with_key(view: &View<'_>, key: u64) -> Option<Descriptor> {
     }
     let (window, passed) = (view.window(), view.passed_i());
     let has_key = |index: u64| match view.see(index, window.end) {
-        Seen::Ready(descriptor, _) if descriptor.record.key == key => Some(descriptor),
+        SlotContent::Ready(descriptor, _) if descriptor.record.key == key => Some(descriptor),
         _ => None,
     };
     if window.start >= passed {

@@ -22,7 +22,7 @@ pub(crate) struct View<'a> {
 }
 
 /// What one slot is found to be.
-pub(crate) enum Seen {
+pub(crate) enum SlotContent {
     /// A record that can be had, and the word under which that was so.
     Ready(Descriptor, Word),
     /// Somebody edits it.
@@ -116,18 +116,18 @@ impl<'a> View<'a> {
     }
 
     /// The state word of `index`, if it belongs to this use of the slot and its state exists.
-    pub(crate) fn word(&self, index: u64) -> Result<Word, Seen> {
+    pub(crate) fn word(&self, index: u64) -> Result<Word, SlotContent> {
         // Acquire pairs with the Release of publishing, of `restore` and of the compare-and-swaps.
         let word = Word(self.slot(index).state.load(Ordering::Acquire));
         match word.lap().wrapping_sub(self.lap(index)) as i32 {
             0 if word.state().is_some() => Ok(word),
-            1.. => Err(Seen::Gone),
-            _ => Err(Seen::Bad),
+            1.. => Err(SlotContent::Gone),
+            _ => Err(SlotContent::Bad),
         }
     }
 
     /// Looks at one index below `user_i`. //= spec/ring.md R-ORDER-2
-    pub(crate) fn see(&self, index: u64, user_i: u64) -> Seen {
+    pub(crate) fn see(&self, index: u64, user_i: u64) -> SlotContent {
         for _ in 0..TRIES {
             let word = match self.word(index) {
                 Ok(word) => word,
@@ -135,11 +135,11 @@ impl<'a> View<'a> {
             };
             match word.state() {
                 Some(State::Ready) => {}
-                Some(State::Held) => return Seen::Held,
+                Some(State::Held) => return SlotContent::Held,
                 Some(State::Taken | State::Sent | State::Acked | State::Dead | State::Cont) => {
-                    return Seen::Gone;
+                    return SlotContent::Gone;
                 }
-                Some(State::Free) | None => return Seen::Bad,
+                Some(State::Free) | None => return SlotContent::Bad,
             }
             let descriptor = self.describe(index);
             // The fence orders the loads above before the second load of the state. An unchanged word means
@@ -148,13 +148,13 @@ impl<'a> View<'a> {
             fence(Ordering::Acquire);
             if self.slot(index).state.load(Ordering::Relaxed) == word.0 {
                 return if self.is_sound(&descriptor, user_i) {
-                    Seen::Ready(descriptor, word)
+                    SlotContent::Ready(descriptor, word)
                 } else {
-                    Seen::Bad
+                    SlotContent::Bad
                 };
             }
         }
-        Seen::Held
+        SlotContent::Held
     }
 
     /// Copies a descriptor out, unchecked.
@@ -239,7 +239,7 @@ impl<'a> View<'a> {
         let mut records = 0;
         for index in window.clone() {
             let index = self.holder(index, passed);
-            if let Seen::Ready(Descriptor { record, .. }, word) = self.see(index, window.end) {
+            if let SlotContent::Ready(Descriptor { record, .. }, word) = self.see(index, window.end) {
                 // The word of the reading: if the record has been changed since, look again.
                 if pick(&record) && self.drop_seen(&record, word, window.end, why, &mut pick) {
                     records += 1;
@@ -263,7 +263,7 @@ impl<'a> View<'a> {
                 return true;
             }
             match self.see(record.index, user_i) {
-                Seen::Ready(again, now) if pick(&again.record) => word = now,
+                SlotContent::Ready(again, now) if pick(&again.record) => word = now,
                 _ => return false,
             }
         }
@@ -348,7 +348,7 @@ impl<'a> View<'a> {
             if in_order && out.len() >= limit {
                 break;
             }
-            if let Seen::Ready(descriptor, _) = self.see(self.holder(index, passed), window.end) {
+            if let SlotContent::Ready(descriptor, _) = self.see(self.holder(index, passed), window.end) {
                 out.push(descriptor.record);
             }
         }

@@ -36,7 +36,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::time::Duration;
 
-use world::{Beside, Cell, Seen};
+use world::{Cell, CrossTraffic, Observation};
 
 /// Cells of the table.
 const CELLS: u64 = 120;
@@ -72,7 +72,7 @@ impl Random {
 }
 
 /// The cell of this number: ratios 1.3 to 10, 60 kbit/s to 50 Mbit/s over 100 kbit/s to 100 Mbit/s, 1 to 200 ms, up to 2 % lost.
-fn cell(seed: u64, beside: Beside) -> Cell {
+fn cell(seed: u64, beside: CrossTraffic) -> Cell {
     let mut random = Random::new(seed);
     let lowest = random.between(60e3, 5e6);
     let middle = (lowest * random.between(1.3, 10.0)).min(50e6);
@@ -155,7 +155,7 @@ impl Sums {
     }
 }
 
-fn tell(cell: &Cell, carries: f64, is_right: bool, seen: &Seen) {
+fn tell(cell: &Cell, carries: f64, is_right: bool, seen: &Observation) {
     let [high, middle, low] = cell.rates.map(|rate| (rate / 1e3) as u64);
     let changes: Vec<_> = seen.changes.iter().map(|(at, it)| (at.as_millis(), *it)).collect();
     println!(
@@ -174,7 +174,7 @@ fn tell(cell: &Cell, carries: f64, is_right: bool, seen: &Seen) {
     );
 }
 
-fn sweep(cells: Range<u64>, beside: Beside) -> Sums {
+fn sweep(cells: Range<u64>, beside: CrossTraffic) -> Sums {
     let is_verbose = std::env::var_os("LADDER").is_some();
     let mut sums = Sums::default();
     cells.for_each(|seed| sums.add(&cell(seed, beside), is_verbose));
@@ -187,15 +187,17 @@ fn a_viewer_gets_the_rendition_that_its_link_carries() {
     let mut table = String::from(
         "beside         right  above  freezes   frozen  changes  most     age     p95  p95 90%  pict/s\n",
     );
-    for (name, beside, share) in
-        [("nothing", Beside::Nothing, 1), ("download", Beside::Download, 3), ("viewer", Beside::Viewer, 3)]
-    {
+    for (name, beside, share) in [
+        ("nothing", CrossTraffic::Nothing, 1),
+        ("download", CrossTraffic::Download, 3),
+        ("viewer", CrossTraffic::Viewer, 3),
+    ] {
         let sums = sweep(0..count / share, beside);
         let (right, cells, most) = (sums.right, sums.cells, sums.most_changes);
         let line = sums.line(name);
         println!("{line}");
         writeln!(table, "{line}").expect("memory");
-        if beside == Beside::Nothing {
+        if beside == CrossTraffic::Nothing {
             assert!(right * 10 >= cells * 9, "{right} of {cells} are right");
         }
         assert!(most <= 8, "{most} changes in 40 s");

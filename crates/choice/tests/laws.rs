@@ -181,7 +181,7 @@ fn a_log_replays_to_the_same_decisions() {
 
 /// What an application does with its keys between two commits.
 #[derive(Clone, Debug, TypeGenerator)]
-enum Deed {
+enum Action {
     /// A new value of a key: in the place of the one that waits, or behind all with that one still there.
     Value {
         key: u8,
@@ -198,14 +198,14 @@ enum Deed {
 //= spec/choice.md 14, 19
 #[test]
 fn turns_go_round() {
-    bolero::check!().with_type::<Vec<Deed>>().for_each(|deeds| {
+    bolero::check!().with_type::<Vec<Action>>().for_each(|deeds| {
         let mut choice = latest();
         let (mut queue, mut seq): (Vec<Record>, u64) = (Vec::new(), 0);
         // By key: how often each other key was sent while it waited.
         let mut waits: BTreeMap<u64, BTreeMap<u64, u32>> = BTreeMap::new();
         for deed in deeds {
             match *deed {
-                Deed::Value { key, in_place } => {
+                Action::Value { key, in_place } => {
                     seq += 1;
                     let key = u64::from(key % 8) + 1;
                     let value = Record { key, ..record(seq) };
@@ -216,7 +216,7 @@ fn turns_go_round() {
                     }
                     waits.entry(key).or_default();
                 }
-                Deed::Drop { at } => {
+                Action::Drop { at } => {
                     if usize::from(at) < queue.len() {
                         let record = queue.remove(usize::from(at));
                         choice.outcome(&record, Outcome::Dropped(Reason::Application));
@@ -225,7 +225,7 @@ fn turns_go_round() {
                         }
                     }
                 }
-                Deed::Commit => {
+                Action::Commit => {
                     let Some(sent) = commit(&mut choice, &mut queue) else { continue };
                     assert!(
                         queue.iter().all(|left| left.key != sent.key),

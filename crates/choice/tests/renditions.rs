@@ -51,7 +51,7 @@ impl Rendition {
 
 /// What a run showed.
 #[derive(Debug, Default)]
-struct Seen {
+struct Observation {
     /// (ms, rendition)
     changes: Vec<(u64, usize)>,
     /// (arrival, generated) in ms.
@@ -61,7 +61,7 @@ struct Seen {
     sound: usize,
 }
 
-impl Seen {
+impl Observation {
     fn age(&self, from: u64, until: u64) -> (f64, u64) {
         let mut ages: Vec<u64> =
             self.ages.iter().filter(|(at, _)| (from..until).contains(at)).map(|&(_, age)| age).collect();
@@ -215,12 +215,12 @@ impl World<'_> {
     }
 
     /// Runs from before the receiver joins at 6 s; times in what was seen count from then.
-    fn run(&self, seconds: u64) -> Seen {
+    fn run(&self, seconds: u64) -> Observation {
         let stream = Adaptive::default();
         (0..self.renditions.len()).for_each(|rendition| stream.set_present(rendition, true));
         let mut policy = None;
         let (mut seat, mut path, mut queue) = (Seat::default(), Path::default(), Vec::<Record>::new());
-        let (mut next, mut seen, mut have) = ([0; 4], Seen::default(), BTreeSet::new());
+        let (mut next, mut seen, mut have) = ([0; 4], Observation::default(), BTreeSet::new());
         let mut newest = None;
         for ms in 0..(JOIN + seconds * 1000) {
             for (number, rendition) in self.renditions.iter().enumerate() {
@@ -327,7 +327,7 @@ fn small_key_frames_do_not_keep_a_receiver_small() {
 }
 
 /// A picture moves again if this number of pictures came in the second before.
-fn moves_again(seen: &Seen, from: u64) -> u64 {
+fn moves_again(seen: &Observation, from: u64) -> u64 {
     let moves = |&at: &u64| seen.pictures(at, at + 1000) >= 22.0 && seen.longest_gap(at, at + 1000) <= 300;
     (from..from + 20_000).step_by(20).find(moves).map_or(u64::MAX, |at| at - from)
 }

@@ -11,14 +11,14 @@ use crate::Record;
 /// The pictures seen last, in order, and what follows from them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ladder {
-    seen: VecDeque<Seen>,
+    seen: VecDeque<Observation>,
     sizes: [Option<i64>; LAYERS],
     /// How long after the newest capture time pictures are offered at least.
     lag: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct Observation {
     record: Record,
     /// When the newest picture up to it was taken. It is offered no sooner than the [lag](Ladder::lag) after that.
     taken: Timestamp,
@@ -57,7 +57,7 @@ impl Ladder {
             }
         }
         let between = between(|seq| self.find(seq), record);
-        self.seen.push_back(Seen { record: *record, taken, pushed: now, between, is_needed: false });
+        self.seen.push_back(Observation { record: *record, taken, pushed: now, between, is_needed: false });
         let len = i64::from(record.len);
         let size = &mut self.sizes[layer_of(record)];
         *size = Some(size.map_or(len, |mean| mean + (len - mean) / SMOOTHING));

@@ -31,7 +31,7 @@ pub struct Screen {
     shown_at: Option<Timestamp>,
     /// A picture was sent whose arrival is not known yet.
     is_sending: bool,
-    plan: Standing,
+    plan: CurrentPlan,
     probe: IdleProbe,
     stream: Arc<SharedModel>,
 }
@@ -39,14 +39,14 @@ pub struct Screen {
 /// The rest of the last plan. In a long queue it stays valid for some time: new pictures hardly change which
 /// one goes next.
 #[derive(Debug, Default)]
-struct Standing {
+struct CurrentPlan {
     /// Numbers of the queued pictures that are to be sent.
     sends: VecDeque<u64>,
     until: Timestamp,
     rate: Rate,
 }
 
-impl Standing {
+impl CurrentPlan {
     /// The decision on the oldest picture; `None` if a new plan is needed.
     fn next(&mut self, now: Timestamp, oldest: u64, rate: Rate) -> Option<bool> {
         let off = rate.bits_per_sec().abs_diff(self.rate.bits_per_sec());
@@ -121,7 +121,7 @@ impl Screen {
             newest: None,
             shown_at: None,
             is_sending: false,
-            plan: Standing::default(),
+            plan: CurrentPlan::default(),
             probe: IdleProbe::default(),
             stream: Arc::default(),
         }

@@ -37,13 +37,13 @@ pub(crate) struct Cell {
     pub(crate) is_early: bool,
     /// Keyframes of the renditions do not coincide.
     pub(crate) is_shifted: bool,
-    pub(crate) beside: Beside,
+    pub(crate) beside: CrossTraffic,
     pub(crate) seed: u64,
 }
 
 /// What else is on the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Beside {
+pub(crate) enum CrossTraffic {
     Nothing,
     /// A download, from 10 to 40 s after the viewer.
     Download,
@@ -53,14 +53,14 @@ pub(crate) enum Beside {
 
 /// What a viewer saw.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Observation {
     /// When it changed to which rendition; times count from the first picture's arrival on.
     pub(crate) changes: Vec<(Duration, usize)>,
     /// Arrival and age of each picture.
     pub(crate) shown: Vec<(Duration, Duration)>,
 }
 
-impl Seen {
+impl Observation {
     pub(crate) fn rendition(&self, at: Duration) -> Option<usize> {
         self.changes.iter().take_while(|change| change.0 <= at).last().map(|change| change.1)
     }
@@ -112,7 +112,7 @@ struct Viewer {
     committed: VecDeque<(u64, Record)>,
     written: u64,
     wake: Timestamp,
-    seen: Seen,
+    seen: Observation,
     first: Option<Timestamp>,
     /// Pictures that arrived since the last key frame.
     have: std::collections::BTreeSet<u64>,
@@ -131,7 +131,7 @@ impl Viewer {
             committed: VecDeque::new(),
             written: 0,
             wake: Timestamp::MAX,
-            seen: Seen::default(),
+            seen: Observation::default(),
             first: None,
             have: Default::default(),
         }
@@ -394,7 +394,7 @@ impl Cell {
     }
 
     /// What the first viewer saw in so long from its first picture on.
-    pub(crate) fn run(&self, length: Duration) -> Seen {
+    pub(crate) fn run(&self, length: Duration) -> Observation {
         let mut world = World::new(self);
         while world.first.is_none_or(|first| world.now.saturating_since(first) < length)
             && world.now < world.join + length * 2
@@ -428,7 +428,7 @@ impl<'a> World<'a> {
         let stream = Adaptive::default();
         (0..RENDITIONS).for_each(|rendition| stream.set_present(rendition, true));
         let known = cell.key_interval * 3 + Duration::from_millis(777);
-        let flows = if cell.beside == Beside::Nothing { 1 } else { 2 };
+        let flows = if cell.beside == CrossTraffic::Nothing { 1 } else { 2 };
         Self {
             cell,
             stream,
@@ -460,7 +460,7 @@ impl<'a> World<'a> {
             }
         }
         if now >= self.join && self.viewers.is_empty() {
-            let count = if self.cell.beside == Beside::Viewer { 2 } else { 1 };
+            let count = if self.cell.beside == CrossTraffic::Viewer { 2 } else { 1 };
             self.viewers.extend((0..count).map(|_| Viewer::new(self.stream.for_another(u8::MAX))));
         }
         self.download();
@@ -484,7 +484,7 @@ impl<'a> World<'a> {
 
     /// Keeps the download's connection full.
     fn download(&mut self) {
-        let Some(first) = self.first.filter(|_| self.cell.beside == Beside::Download) else { return };
+        let Some(first) = self.first.filter(|_| self.cell.beside == CrossTraffic::Download) else { return };
         let Some(flow) = self.flows.last_mut() else { return };
         let since = self.now.saturating_since(first);
         if (Duration::from_secs(10)..Duration::from_secs(40)).contains(&since) {

@@ -122,7 +122,7 @@ impl State {
 
 /// When to look at a socket again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextCheck {
     /// After this time.
     After(Duration),
     /// When a datagram comes.
@@ -219,8 +219,8 @@ impl Pushed {
     }
 
     /// Locks the state, unless a thread that holds the lock is in the kernel's call. Then nothing waits here, nothing
-    /// is pushed before [`Others`] is dropped, and the caller goes to the kernel as well.
-    pub fn lock_or_follow(&self) -> Result<Guard<'_, State>, Others<'_>> {
+    /// is pushed before [`KernelCall`] is dropped, and the caller goes to the kernel as well.
+    pub fn lock_or_follow(&self) -> Result<Guard<'_, State>, KernelCall<'_>> {
         loop {
             if let Some(guard) = self.state.try_lock() {
                 return Ok(guard);
@@ -233,7 +233,7 @@ impl Pushed {
                 continue;
             }
             self.others_in_kernel.fetch_add(1, Ordering::SeqCst);
-            let others = Others(self);
+            let others = KernelCall(self);
             // Still there: the pusher, which needs the lock first, will see us.
             if self.owner_in_kernel.load(Ordering::SeqCst) {
                 return Err(others);
@@ -254,11 +254,11 @@ impl Pushed {
 
     /// Gives the lock back for a call in the kernel. Nothing is pushed before the returned value is dropped. The pusher lends
     /// its precedence to a thread that has lost its processor in that call.
-    pub fn leave_for_kernel(&self, guard: Guard<'_, State>) -> Others<'_> {
+    pub fn leave_for_kernel(&self, guard: Guard<'_, State>) -> KernelCall<'_> {
         self.last_in_kernel.store(sys::thread_id(), Ordering::Relaxed);
         self.others_in_kernel.fetch_add(1, Ordering::SeqCst);
         drop(guard);
-        Others(self)
+        KernelCall(self)
     }
 
     /// Counts datagrams that were received from the kernel, past the program's memory.
@@ -273,11 +273,11 @@ impl Pushed {
 
     /// Looks at the kernel's buffer, and empties it if it is above the threshold. Returns when to look again, and whether
     /// datagrams were moved.
-    pub fn check(&self, batch: &mut Batch, now: Timestamp) -> (Next, bool) {
+    pub fn check(&self, batch: &mut Batch, now: Timestamp) -> (NextCheck, bool) {
         if self.closed.load(Ordering::Acquire) {
-            return (Next::Never, false);
+            return (NextCheck::Never, false);
         }
-        let Ok(memory) = sys::memory(self.fd) else { return (Next::Never, false) };
+        let Ok(memory) = sys::memory(self.fd) else { return (NextCheck::Never, false) };
         let native = self.native.load(Ordering::Relaxed);
         let used = f64::from(memory.used);
         // A quarter may be accounted for that is gone already. With less in the buffer nobody is waited for.
@@ -285,7 +285,7 @@ impl Pushed {
         let locked = if urgent { self.state.lock_within(PATIENCE) } else { self.state.try_lock() };
         let Some(mut state) = locked else {
             let next = self.next_without_lock(memory, native, now);
-            return (if urgent { Next::After(CHECK_MIN) } else { next }, false);
+            return (if urgent { NextCheck::After(CHECK_MIN) } else { next }, false);
         };
         state.counters.checks += 1;
         self.learn(&mut state, memory, native, now);
@@ -294,18 +294,18 @@ impl Pushed {
         if let Some(thread) = self.obstacle(&mut state, used, due) {
             drop(state);
             sys::lend_precedence(thread, LOAN);
-            return (Next::After(Duration::ZERO), false);
+            return (NextCheck::After(Duration::ZERO), false);
         }
         if due {
             match self.push(&mut state, batch, now) {
                 Ok(moved) => pushed = moved > 0,
-                Err(Gone) => return (Next::Never, false),
+                Err(ReusedDescriptor) => return (NextCheck::Never, false),
             }
         }
         if now.saturating_since(state.active) > IDLE {
             state.queue.release();
             state.batch = None;
-            return (Next::Arrival, pushed);
+            return (NextCheck::Arrival, pushed);
         }
         // Free lanes are worth nothing while the owner does not run.
         let is_wary = state.wary > 0.0;
@@ -316,21 +316,21 @@ impl Pushed {
         let left = state.threshold.time_left(state.used) / 2;
         let longest = Duration::try_from_secs_f64(silence).unwrap_or(CHECK_MAX).clamp(CHECK_MIN, CHECK_MAX);
         self.pace.store(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        (Next::After(left.clamp(CHECK_MIN, longest)), pushed)
+        (NextCheck::After(left.clamp(CHECK_MIN, longest)), pushed)
     }
 
     /// When to look again if a thread of the program is in its receive, with the lock: it takes what comes by itself.
-    fn next_without_lock(&self, memory: Memory, native: u64, now: Timestamp) -> Next {
+    fn next_without_lock(&self, memory: Memory, native: u64, now: Timestamp) -> NextCheck {
         if memory.used > 0 || self.seen_native.swap(native, Ordering::Relaxed) != native {
             self.seen_at.store(now.as_nanos(), Ordering::Relaxed);
         }
         let silent = now.saturating_since(Timestamp::from_nanos(self.seen_at.load(Ordering::Relaxed)));
         if silent > IDLE {
-            return Next::Arrival;
+            return NextCheck::Arrival;
         }
         let pace = Duration::from_nanos(self.pace.load(Ordering::Relaxed));
         let room = 1.0 - f64::from(memory.used) / f64::from(memory.limit.max(1));
-        Next::After(pace.mul_f64(room.clamp(0.0, 1.0)).max(CHECK_MIN))
+        NextCheck::After(pace.mul_f64(room.clamp(0.0, 1.0)).max(CHECK_MIN))
     }
 
     /// The thread that receives from the kernel by itself, so that a push would disturb the order, if it is late with that.
@@ -378,9 +378,9 @@ impl Pushed {
         state.used = used;
     }
 
-    fn push(&self, state: &mut State, batch: &mut Batch, now: Timestamp) -> Result<u64, Gone> {
+    fn push(&self, state: &mut State, batch: &mut Batch, now: Timestamp) -> Result<u64, ReusedDescriptor> {
         if sys::cookie(self.fd).ok() != Some(self.cookie) {
-            return Err(Gone);
+            return Err(ReusedDescriptor);
         }
         if self.rules.may_push.is_some_and(|may_push| !may_push()) {
             return Ok(0);
@@ -459,13 +459,13 @@ impl Pushed {
 }
 
 /// The descriptor belongs to another socket by now.
-struct Gone;
+struct ReusedDescriptor;
 
 /// A thread that is in the kernel's call while another one holds the lock there.
 #[derive(Debug)]
-pub struct Others<'a>(&'a Pushed);
+pub struct KernelCall<'a>(&'a Pushed);
 
-impl Drop for Others<'_> {
+impl Drop for KernelCall<'_> {
     fn drop(&mut self) {
         self.0.others_in_kernel.fetch_sub(1, Ordering::SeqCst);
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use freshwire_record::Timestamp;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
-use crate::pushed::{Next, Pushed};
+use crate::pushed::{NextCheck, Pushed};
 use crate::sys::{self, Batch, Precedence};
 
 /// Datagrams that one system call moves.
@@ -202,13 +202,13 @@ impl Thread {
         let now = sys::now();
         let (next, pushed) = slot.pushed.check(&mut self.batch, now);
         let next = match next {
-            Next::Arrival => watch(&self.shared.epoll, slot, index),
+            NextCheck::Arrival => watch(&self.shared.epoll, slot, index),
             next => next,
         };
         match next {
-            Next::After(time) => self.due.push(Reverse((now + time, index))),
-            Next::Arrival => {}
-            Next::Never => {
+            NextCheck::After(time) => self.due.push(Reverse((now + time, index))),
+            NextCheck::Arrival => {}
+            NextCheck::Never => {
                 self.slots[index] = None;
                 self.spare.push(index);
             }
@@ -218,7 +218,7 @@ impl Thread {
 }
 
 /// Wakes the thread at the next arrival.
-fn watch(epoll: &OwnedFd, slot: &mut Slot, index: usize) -> Next {
+fn watch(epoll: &OwnedFd, slot: &mut Slot, index: usize) -> NextCheck {
     let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
     let data = epoll::EventData::new_u64(index as u64);
     // SAFETY: the descriptor is the program's and may be closed at any moment; then the call fails, or watches another
@@ -228,13 +228,13 @@ fn watch(epoll: &OwnedFd, slot: &mut Slot, index: usize) -> Next {
         if slot.watched { epoll::modify(epoll, fd, data, flags) } else { epoll::add(epoll, fd, data, flags) };
     slot.watched = true;
     match result {
-        Ok(()) => Next::Arrival,
+        Ok(()) => NextCheck::Arrival,
         // A descriptor that was closed and made again is unknown to the epoll.
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::EXIST) => {
             slot.watched = false;
-            Next::After(Duration::from_millis(10))
+            NextCheck::After(Duration::from_millis(10))
         }
-        Err(_) => Next::Never,
+        Err(_) => NextCheck::Never,
     }
 }
 

@@ -302,7 +302,7 @@ impl Receiver {
     ///
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) if none does; else as [`recv`](Self::recv).
     pub fn try_receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
-        self.take_until(self.pushed.lock(), buffer, false, Patience::None)
+        self.take_until(self.pushed.lock(), buffer, false, Timeout::None)
     }
 
     /// What became of datagrams so far.
@@ -336,15 +336,15 @@ impl Receiver {
 
     fn take(&self, buffer: &mut [u8], peek: bool) -> io::Result<Received> {
         let state = self.pushed.lock();
-        let patience = if self.nonblocking.load(Ordering::Relaxed) {
-            Patience::None
+        let timeout = if self.nonblocking.load(Ordering::Relaxed) {
+            Timeout::None
         } else {
             match self.timeout.load(Ordering::Relaxed) {
-                FOREVER => Patience::Endless,
-                timeout => Patience::For(Duration::from_nanos(timeout)),
+                FOREVER => Timeout::Endless,
+                timeout => Timeout::For(Duration::from_nanos(timeout)),
             }
         };
-        self.take_until(state, buffer, peek, patience)
+        self.take_until(state, buffer, peek, timeout)
     }
 
     fn take_until<'a>(
@@ -352,7 +352,7 @@ impl Receiver {
         mut state: Guard<'a, State>,
         buffer: &mut [u8],
         peek: bool,
-        mut patience: Patience,
+        mut timeout: Timeout,
     ) -> io::Result<Received> {
         loop {
             if let Some(result) = self.take_posted(&mut state, buffer, peek) {
@@ -366,13 +366,13 @@ impl Receiver {
             {
                 if state.ring.as_mut().is_some_and(|ring| ring.waiting() == 0) {
                     drop(state);
-                    uring::wait(ring, patience.left())?;
+                    uring::wait(ring, timeout.left())?;
                     state = self.pushed.lock();
                 }
                 continue;
             }
             if state.queue.is_plain() && !peek {
-                if let Some(received) = self.receive_direct(state, buffer, &mut patience)? {
+                if let Some(received) = self.receive_direct(state, buffer, &mut timeout)? {
                     return Ok(received);
                 }
                 state = self.pushed.lock();
@@ -384,7 +384,7 @@ impl Receiver {
             }
             state.waiters += 1;
             drop(state);
-            let ready = self.wait(patience.left());
+            let ready = self.wait(timeout.left());
             state = self.pushed.lock();
             state.waiters -= 1;
             show(&mut state);
@@ -428,16 +428,16 @@ impl Receiver {
         &self,
         state: Guard<'_, State>,
         buffer: &mut [u8],
-        patience: &mut Patience,
+        timeout: &mut Timeout,
     ) -> io::Result<Option<Received>> {
-        let flags = if matches!(patience, Patience::None) { libc::MSG_DONTWAIT } else { 0 };
+        let flags = if matches!(timeout, Timeout::None) { libc::MSG_DONTWAIT } else { 0 };
         let inside = self.pushed.leave_for_kernel(state);
         let result = sys::receive_one(self.pushed.fd(), buffer, flags);
         drop(inside);
         let direct = match result {
             Ok(direct) => direct,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                let is_over = patience.left().is_some_and(|left| left.is_zero());
+                let is_over = timeout.left().is_some_and(|left| left.is_zero());
                 return if is_over { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(None) };
             }
             Err(error) => return Err(error),
@@ -596,14 +596,14 @@ fn wants_ring(state: &mut State) -> bool {
 }
 
 /// How long a receive waits. The clock is read when it has to, which is rare.
-enum Patience {
+enum Timeout {
     None,
     For(Duration),
     Until(Timestamp),
     Endless,
 }
 
-impl Patience {
+impl Timeout {
     fn left(&mut self) -> Option<Duration> {
         if let Self::For(time) = *self {
             *self = Self::Until(sys::now() + time);

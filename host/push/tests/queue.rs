@@ -28,7 +28,7 @@ enum Step {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Kept {
+struct KeptDatagram {
     payload: Vec<u8>,
     control: Vec<u8>,
     key: Option<u64>,
@@ -38,11 +38,11 @@ struct Kept {
 struct Model {
     kind: Kind,
     capacity: usize,
-    kept: Vec<Kept>,
+    kept: Vec<KeptDatagram>,
     drops: [u64; 5],
 }
 
-fn blocks(kept: &Kept) -> usize {
+fn blocks(kept: &KeptDatagram) -> usize {
     (kept.payload.len() + kept.control.len()).div_ceil(BLOCK).max(1)
 }
 
@@ -65,7 +65,7 @@ impl Model {
         }
     }
 
-    fn push(&mut self, new: Kept, now: u64) -> bool {
+    fn push(&mut self, new: KeptDatagram, now: u64) -> bool {
         if new.expires <= now {
             self.drops[Reason::Expired as usize] += 1;
             return false;
@@ -158,7 +158,12 @@ fn play(kind: Kind, steps: &[Step]) {
                     flags: 0,
                     arrived: at,
                 };
-                let kept = Kept { payload: payload.clone(), control: control.clone(), key: tag.key, expires };
+                let kept = KeptDatagram {
+                    payload: payload.clone(),
+                    control: control.clone(),
+                    key: tag.key,
+                    expires,
+                };
                 assert_eq!(queue.push(&arrival, at), model.push(kept, now));
             }
             Step::Pop => {

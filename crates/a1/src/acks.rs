@@ -59,7 +59,7 @@ impl Acks {
 
     /// A packet came that was never seen before.
     //= spec/a1.md A1-ACK-1
-    pub(crate) fn on_packet(&mut self, now: Timestamp, number: u64, packet: Arrived) {
+    pub(crate) fn on_packet(&mut self, now: Timestamp, number: u64, packet: Arrival) {
         self.ce += u64::from(packet.ce);
         self.received.insert(number..number + 1);
         while self.received.len() > MAX_RANGES
@@ -202,7 +202,7 @@ impl Acks {
 
 /// What matters of a packet that came.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct Arrival {
     /// It asks for an acknowledgement.
     pub(crate) eliciting: bool,
     /// It asks for one at once.
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
     use crate::wire::{Frame, Frames};
 
-    const DATA: Arrived = Arrived { eliciting: true, ack_now: false, ce: false };
+    const DATA: Arrival = Arrival { eliciting: true, ack_now: false, ce: false };
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::from_nanos(ms * 1_000_000)
@@ -249,7 +249,7 @@ mod tests {
         let mut acks = Acks::new(Duration::from_millis(25));
         acks.on_packet(at(0), 0, DATA);
         assert_eq!(acks.timeout(), Some(at(25)));
-        acks.on_packet(at(1), 1, Arrived { ack_now: true, ..DATA });
+        acks.on_packet(at(1), 1, Arrival { ack_now: true, ..DATA });
         assert!(acks.is_due(at(1)));
         let (ack, nack) = report(&mut acks, at(3));
         assert_eq!((ack.ranges, ack.delay_us, ack.at_us, nack), (Ranges(vec![0..=1]), 2000, 1000, None));
@@ -299,7 +299,7 @@ mod tests {
         acks.on_reached(at(0), 10);
         assert_eq!(acks.timeout(), None);
         acks.on_reached(at(0), 14);
-        acks.on_packet(at(5), 11, Arrived { eliciting: false, ..DATA });
+        acks.on_packet(at(5), 11, Arrival { eliciting: false, ..DATA });
         assert_eq!(acks.timeout(), Some(at(50)), "the rest may be about to come");
         assert_eq!(report(&mut acks, at(50)).1, Some(Ranges(vec![12..=13, 10..=10])));
         acks.on_reached(at(51), 12);
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn gaps_are_reported_in_the_order_of_their_numbers() {
         let mut acks = Acks::of_group(10);
-        let group = Arrived { eliciting: false, ..DATA };
+        let group = Arrival { eliciting: false, ..DATA };
         acks.on_packet(at(0), 11, group);
         acks.on_reached(at(0), 13);
         acks.on_packet(at(1), 14, group);
@@ -334,7 +334,7 @@ mod tests {
                 if is_report {
                     acks.on_reached(now, next);
                 } else {
-                    acks.on_packet(now, next, Arrived { eliciting: false, ..DATA });
+                    acks.on_packet(now, next, Arrival { eliciting: false, ..DATA });
                     came.insert(next);
                     next += 1;
                 }

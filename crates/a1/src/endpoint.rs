@@ -33,8 +33,8 @@ use crate::source::Source;
 use crate::wire::{DATA_HEADER, DataHeader, Packet, QosError, RESET_LENGTH, is_urgent};
 
 use bucket::Bucket;
-use datagram::Call;
-use initiating::{Due, Initiating, Outcome, Plan};
+use datagram::InitiationPacket;
+use initiating::{Action, Initiating, Outcome, Plan};
 use places::Places;
 use table::{Entry, Open, State, Table};
 
@@ -165,7 +165,7 @@ impl Endpoint {
             Ok(Packet::Data(header, _)) => self.on_data(now, datagram, header),
             Ok(Packet::Group { group, number, .. }) => self.on_group(now, group, number, datagram.bytes),
             Ok(Packet::Initiation { version, from, cookie, noise }) => {
-                self.on_initiation(now, &datagram, Call { version, from, cookie, noise });
+                self.on_initiation(now, &datagram, InitiationPacket { version, from, cookie, noise });
             }
             Ok(Packet::Retry { to, cookie }) => self.on_retry(now, &datagram, to, cookie),
             Ok(Packet::Response { to, noise, .. }) => self.on_response(now, &datagram, to, noise),
@@ -437,15 +437,15 @@ impl Endpoint {
                 let EndpointConfig { key, psk, .. } = &self.config;
                 let local = Local { key, psk: psk.as_ref(), prologue: &[], seed: self.random.bytes() };
                 match initiating.on_timeout(now, local) {
-                    Due::Send => {
+                    Action::Send => {
                         let (remote, bytes) = (initiating.remote(), initiating.packet().to_vec());
                         self.send(remote, None, bytes);
                         self.table.set_timer(handle.id);
                     }
-                    Due::GiveUp(error) => self.fail(handle, error),
+                    Action::GiveUp(error) => self.fail(handle, error),
                 }
             }
-            State::Asked(_) | State::Refused(_) => self.expire(handle),
+            State::PendingRequest(_) | State::Refused(_) => self.expire(handle),
             State::Open(open) => {
                 if open.response.as_ref().is_some_and(|response| response.expires <= now) {
                     return self.expire(handle);

@@ -14,7 +14,7 @@ use crate::sequence::Sequence;
 use crate::source::{Source, read_all};
 use crate::wire::{BlockHead, Message, Next, OpenRun, PARITY_HEAD, Qos};
 
-pub(crate) use piece::{Behind, Part, Piece, Shape, WORTH_A_BLOCK};
+pub(crate) use piece::{LastBlock, Part, Piece, Shape, WORTH_A_BLOCK};
 
 /// Messages in progress that are not settled, and their parts that are to be sent.
 pub(crate) struct Outbox {
@@ -128,7 +128,7 @@ impl Transfer {
 
 /// The block that is worth sending now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Chosen {
+pub(crate) enum Pick {
     /// A block of this message that was never sent.
     First(u64),
     /// A block of this message that was lost.
@@ -141,7 +141,7 @@ pub(crate) enum Chosen {
     GroupRepair,
 }
 
-impl Chosen {
+impl Pick {
     /// Whether it may be in a packet with the other one. A packet says whether its blocks were sent before, and a duplicate must not be
     /// lost with what it duplicates.
     pub(crate) fn may_share(self, other: Self) -> bool {
@@ -270,22 +270,22 @@ impl Outbox {
         link: &LinkView,
         qos: &Qos,
         fits: &dyn Fn(u64, &Record) -> bool,
-    ) -> Option<Chosen> {
+    ) -> Option<Pick> {
         while let Some(&(_, id)) = self.repairs.first() {
             let reason =
                 if qos.retransmission { self.reason_to_abandon(now, id, link) } else { Some(UNREPAIRED) };
             match reason {
-                None => return Some(Chosen::Again(id)),
+                None => return Some(Pick::Again(id)),
                 Some(reason) => self.abandon(id, reason),
             }
         }
         self.forget_duplicates(now);
         if self.duplicates.front().is_some_and(|next| next.is_urgent && self.open != Some(next.part.id)) {
-            return Some(Chosen::Duplicate);
+            return Some(Pick::Duplicate);
         }
         if let Some(id) = self.open {
             match self.reason_to_abandon(now, id, link) {
-                None => return Some(Chosen::First(id)),
+                None => return Some(Pick::First(id)),
                 Some(reason) => self.abandon(id, reason),
             }
         }
@@ -296,14 +296,14 @@ impl Outbox {
         }
         let is_urgent = |shard: &Shard| self.fec.is_some_and(|fec| shard.record.layer < fec.layers);
         if self.parity.front().is_some_and(is_urgent) {
-            return Some(Chosen::Parity);
+            return Some(Pick::Parity);
         }
         let spare = match (self.duplicates.is_empty(), self.parity.is_empty()) {
-            (false, _) => Some(Chosen::Duplicate),
-            (true, false) => Some(Chosen::Parity),
+            (false, _) => Some(Pick::Duplicate),
+            (true, false) => Some(Pick::Parity),
             (true, true) => None,
         };
-        self.pick(now, source, link, qos, fits).map(Chosen::First).or(spare)
+        self.pick(now, source, link, qos, fits).map(Pick::First).or(spare)
     }
 
     /// Forgets the next duplicates that are of no use any more.
@@ -338,22 +338,22 @@ impl Outbox {
     //= spec/a1.md A1-FRM-3
     pub(crate) fn cut(
         &mut self,
-        chosen: Chosen,
+        chosen: Pick,
         room: usize,
-        behind: &Behind,
+        behind: &LastBlock,
         now_us: i64,
         describe: impl Fn(&Record) -> Message,
     ) -> Option<Piece> {
         let id = match chosen {
-            Chosen::First(id) | Chosen::Again(id) => id,
-            Chosen::Duplicate => self.duplicates.front()?.part.id,
-            Chosen::Parity | Chosen::GroupRepair => return None,
+            Pick::First(id) | Pick::Again(id) => id,
+            Pick::Duplicate => self.duplicates.front()?.part.id,
+            Pick::Parity | Pick::GroupRepair => return None,
         };
         let transfer = self.in_progress.get_mut(id)?;
         let extent = transfer.extent();
         let to_send = match chosen {
-            Chosen::Again(_) => transfer.lost.first()?,
-            Chosen::Duplicate => self.duplicates.front()?.part.range.clone(),
+            Pick::Again(_) => transfer.lost.first()?,
+            Pick::Duplicate => self.duplicates.front()?.part.range.clone(),
             _ => transfer.sent_to..extent,
         };
         let from = to_send.start;
@@ -363,7 +363,7 @@ impl Outbox {
         let shard = transfer.shard.map_or(u64::MAX, |shard| u64::from(shard) - from % u64::from(shard));
         let is_whole = to_send == (0..extent) && u64::from(message.len) <= shard;
         let is_first =
-            matches!(chosen, Chosen::First(_)) && transfer.shard.is_none_or(|shard| message.len <= shard);
+            matches!(chosen, Pick::First(_)) && transfer.shard.is_none_or(|shard| message.len <= shard);
         let shape = shape(behind, &head, &message, (is_first, is_whole), room, now_us);
         let head_len = match &shape {
             Shape::Run(_) => Some(OpenRun::head_len(id, &message)),
@@ -387,13 +387,13 @@ impl Outbox {
         }
         let range = from..to_send.end.min(from.saturating_add(most));
         match chosen {
-            Chosen::Again(_) => {
+            Pick::Again(_) => {
                 transfer.lost.remove(&range);
                 if transfer.lost.is_empty() {
                     self.repairs.remove(&(transfer.record.layer, id));
                 }
             }
-            Chosen::Duplicate => {
+            Pick::Duplicate => {
                 let duplicate = self.duplicates.front_mut()?;
                 duplicate.part.range.start = range.end;
                 if duplicate.part.range.is_empty() {
@@ -468,7 +468,7 @@ impl Outbox {
         }
     }
 
-    /// The parity that [`Chosen::Parity`] named.
+    /// The parity that [`Pick::Parity`] named.
     pub(crate) fn take_parity(&mut self) -> Option<Shard> {
         self.parity.pop_front()
     }
@@ -675,7 +675,7 @@ impl Outbox {
 
 /// How a block goes behind what is in the packet. `is_first`: it is sent for the first time, and `is_whole`, it is all of its message.
 fn shape(
-    behind: &Behind,
+    behind: &LastBlock,
     head: &BlockHead,
     message: &Message,
     (is_first, is_whole): (bool, bool),
@@ -683,20 +683,20 @@ fn shape(
     now_us: i64,
 ) -> Shape {
     match behind {
-        Behind::Nothing if is_first && OpenRun::suits(message, now_us) => {
+        LastBlock::Nothing if is_first && OpenRun::suits(message, now_us) => {
             // A part that neither begins nor ends here has a shorter head by itself.
             let rest = message.len.saturating_sub(head.offset) as usize;
             let ends = rest + OpenRun::head_len(head.id, message) < room;
             if ends || head.start.is_some() { Shape::Run(*message) } else { Shape::Block }
         }
-        Behind::Run(run) if is_first && head.start.is_some() && run.is_like(head.id, message) => {
+        LastBlock::Run(run) if is_first && head.start.is_some() && run.is_like(head.id, message) => {
             match run.takes(head.id, message) {
                 true => Shape::More(*message),
                 false if OpenRun::suits(message, now_us) => Shape::Run(*message),
                 false => Shape::Block,
             }
         }
-        Behind::Block(before) if is_whole => match Next::between(before, head) {
+        LastBlock::Block(before) if is_whole => match Next::between(before, head) {
             Some(next) if next.encoded_len() + message.len as usize <= room => Shape::Next(next),
             _ => Shape::Block,
         },

@@ -5,7 +5,7 @@ use freshwire_record::Timestamp;
 
 use super::groups::{ControlFrame, Groups, MAX_GONE, MAX_GROUPS, Membership, Repair};
 use super::{Connection, Event, State};
-use crate::acks::Arrived;
+use crate::acks::Arrival;
 use crate::crypto::Freshness;
 use crate::inbox::{Missing, Rejected};
 use crate::outbox::leaves_time;
@@ -105,7 +105,7 @@ impl Connection {
         };
         member.replay.record(number);
         self.stats.group_packets_received += 1;
-        member.acks.on_packet(now, number, Arrived { eliciting: false, ack_now: false, ce: false });
+        member.acks.on_packet(now, number, Arrival { eliciting: false, ack_now: false, ce: false });
         for frame in Frames::new(opened) {
             match frame {
                 Ok(Frame::Block(block)) => self.on_group_block(group, &block),

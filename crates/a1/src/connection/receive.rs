@@ -6,7 +6,7 @@ use std::time::Duration;
 use freshwire_record::Timestamp;
 
 use super::{Closed, Connection, Event, State};
-use crate::acks::Arrived;
+use crate::acks::Arrival;
 use crate::crypto::{Freshness, Opening};
 use crate::outbox::Credit;
 use crate::recovery::AckInfo;
@@ -100,7 +100,7 @@ impl Connection {
             }
         }
         if matches!(self.state, State::Open) {
-            self.acks.on_packet(now, number, Arrived { eliciting, ack_now: header.ack_now, ce: congestion });
+            self.acks.on_packet(now, number, Arrival { eliciting, ack_now: header.ack_now, ce: congestion });
         }
         if self.inbox.is_ready() && !was_ready {
             self.events.push_back(Event::Readable);

@@ -7,7 +7,7 @@ use freshwire_record::Timestamp;
 
 use super::{Closed, Connection, Contents, Event, State};
 use crate::fec;
-use crate::outbox::{Behind, Chosen, Fec, Piece, Shape};
+use crate::outbox::{Fec, LastBlock, Pick, Piece, Shape};
 use crate::recovery::{Allowance, Sent};
 use crate::source::{Source, read_all};
 use crate::wire::{DATA_HEADER, DataHeader, Echo, Frame, Message, OpenRun, PARITY_HEAD, Parity};
@@ -166,7 +166,7 @@ impl Connection {
         while let Some(next) = chosen {
             self.put_blocks(now, next, source, &mut draft, out);
             // Parity that no packet has room for was left out: something else goes.
-            let is_left_out = next == Chosen::Parity && out.len() == draft.begin;
+            let is_left_out = next == Pick::Parity && out.len() == draft.begin;
             chosen = if is_left_out { self.choose(now, source) } else { None };
         }
         if out.len() == draft.begin {
@@ -177,7 +177,7 @@ impl Connection {
     }
 
     /// Names the block that goes next, if data may go now.
-    fn choose(&mut self, now: Timestamp, source: &mut dyn Source) -> Option<Chosen> {
+    fn choose(&mut self, now: Timestamp, source: &mut dyn Source) -> Option<Pick> {
         self.blocked_until = None;
         self.outbox.forget_wait();
         self.is_window_shut = false;
@@ -202,7 +202,7 @@ impl Connection {
             return None;
         }
         if self.groups.has_repairs() {
-            return Some(Chosen::GroupRepair);
+            return Some(Pick::GroupRepair);
         }
         let link = self.link(now);
         let is_wanted = self.config.fec && fec::is_worth_it(link.loss);
@@ -315,19 +315,19 @@ impl Connection {
     fn put_blocks(
         &mut self,
         now: Timestamp,
-        chosen: Chosen,
+        chosen: Pick,
         source: &mut dyn Source,
         draft: &mut Draft,
         out: &mut Vec<u8>,
     ) {
-        draft.retransmitted = matches!(chosen, Chosen::Again(_) | Chosen::Duplicate);
+        draft.retransmitted = matches!(chosen, Pick::Again(_) | Pick::Duplicate);
         let first = chosen;
         let mut next = Some(chosen);
-        let mut behind = Behind::Nothing;
+        let mut behind = LastBlock::Nothing;
         let now_us = self.clock.signed_micros(now);
         while let Some(chosen) = next.filter(|next| next.may_share(first)) {
             let left = draft.end.saturating_sub(out.len());
-            if chosen == Chosen::GroupRepair {
+            if chosen == Pick::GroupRepair {
                 let repair = self.groups.put_repair(left, out);
                 draft.has_blocks |= repair.is_some();
                 if let Some(repair) = repair {
@@ -335,7 +335,7 @@ impl Connection {
                 }
                 break;
             }
-            if chosen == Chosen::Parity {
+            if chosen == Pick::Parity {
                 if let Some(left) = left.checked_sub(behind.closing_len()) {
                     behind.close(out);
                     draft.has_blocks |= self.put_parity(left, out.len() == draft.begin, out);
@@ -354,8 +354,8 @@ impl Connection {
             }
             let link = self.link(now);
             match chosen {
-                Chosen::Again(_) => self.outbox.protect_repair(now, &piece.part, &link),
-                Chosen::First(id) if piece.head.end => self.outbox.protect(now, id, source, &link),
+                Pick::Again(_) => self.outbox.protect_repair(now, &piece.part, &link),
+                Pick::First(id) if piece.head.end => self.outbox.protect(now, id, source, &link),
                 _ => {}
             }
             draft.contents.parts.push(piece.part);
@@ -470,14 +470,14 @@ impl Draft {
 /// Puts a block of which the last byte goes no further than `end`, behind what is in the packet.
 fn put_piece(
     piece: &Piece,
-    behind: Behind,
+    behind: LastBlock,
     source: &dyn Source,
     (end, now_us): (usize, i64),
     out: &mut Vec<u8>,
-) -> Behind {
+) -> LastBlock {
     let (head, bytes) = (&piece.head, piece.bytes as usize);
     let run = match (&piece.shape, behind) {
-        (Shape::More(message), Behind::Run(mut run)) => {
+        (Shape::More(message), LastBlock::Run(mut run)) => {
             run.add(head.id, message, out);
             Some(run)
         }
@@ -492,15 +492,15 @@ fn put_piece(
             } else {
                 let left = end.saturating_sub(out.len() + head.len() + bytes);
                 // With a length something can follow it.
-                head.put(Behind::Block(*head).has_use_for(left).then_some(piece.bytes), out);
+                head.put(LastBlock::Block(*head).has_use_for(left).then_some(piece.bytes), out);
                 None
             }
         }
     };
     read_all(source, piece.token, head.offset, bytes, out);
     match run {
-        Some(run) => Behind::Run(run.with(bytes)),
-        None => Behind::Block(*head),
+        Some(run) => LastBlock::Run(run.with(bytes)),
+        None => LastBlock::Block(*head),
     }
 }
 

@@ -45,7 +45,7 @@ impl Outgoing {
 
 /// What an initiation's packet holds.
 #[derive(Clone, Copy)]
-pub(super) struct Call<'a> {
+pub(super) struct InitiationPacket<'a> {
     pub(super) version: u32,
     pub(super) from: u32,
     pub(super) cookie: &'a [u8],

@@ -81,7 +81,7 @@ pub(super) enum Outcome {
 }
 
 /// What to do at a time that [`Initiating::timeout`] named.
-pub(super) enum Due {
+pub(super) enum Action {
     Send,
     GiveUp(ConnectError),
 }
@@ -124,9 +124,9 @@ impl Initiating {
     }
 
     //= spec/a1.md A1-HS-5
-    pub(super) fn on_timeout(&mut self, now: Timestamp, local: Local<'_>) -> Due {
+    pub(super) fn on_timeout(&mut self, now: Timestamp, local: Local<'_>) -> Action {
         if now >= self.give_up_at {
-            return Due::GiveUp(match self.version {
+            return Action::GiveUp(match self.version {
                 Some(version) => ConnectError::Version(version),
                 None if self.is_suspicious => ConnectError::NotAuthentic,
                 None if self.handshake.is_some() => ConnectError::NoResponse,
@@ -141,7 +141,7 @@ impl Initiating {
         if self.quick == 0 {
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         }
-        Due::Send
+        Action::Send
     }
 
     /// The cookie is for the next packet, which is due at once. A peer that hands out cookies without end

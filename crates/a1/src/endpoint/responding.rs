@@ -9,9 +9,9 @@ use crate::crypto::{Keys, Local, Protection, PublicKey, Responder};
 use crate::wire::{Cursor, Packet, Parameters, VERSION};
 
 use super::agreement::{Answer, parameters, prologue};
-use super::datagram::Call;
+use super::datagram::InitiationPacket;
 use super::key_log::Ids;
-use super::table::{Asked, Entry, Initiation, Open, Response, State};
+use super::table::{Entry, Initiation, Open, PendingRequest, Response, State};
 use super::{
     ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming, Refusal, WrongHandle,
 };
@@ -108,7 +108,7 @@ impl Endpoint {
         handle: ConnectionHandle,
     ) -> Result<(Responder, Initiation, Parameters, Timestamp), WrongHandle> {
         match self.table.get_mut(handle) {
-            Some(Entry { state: State::Asked(asked), initiation: Some(initiation), .. }) => {
+            Some(Entry { state: State::PendingRequest(asked), initiation: Some(initiation), .. }) => {
                 let noise = asked.noise.take().ok_or(WrongHandle)?;
                 Ok((noise, *initiation, asked.peer, asked.came))
             }
@@ -117,7 +117,12 @@ impl Endpoint {
     }
 
     //= spec/a1.md A1-HS-2
-    pub(super) fn on_initiation(&mut self, now: Timestamp, datagram: &Datagram<'_>, call: Call<'_>) {
+    pub(super) fn on_initiation(
+        &mut self,
+        now: Timestamp,
+        datagram: &Datagram<'_>,
+        call: InitiationPacket<'_>,
+    ) {
         if !self.config.accept {
             self.stats.unknown += 1;
         } else if call.version != VERSION {
@@ -154,7 +159,7 @@ impl Endpoint {
 
     /// The initiator receives at its address.
     //= spec/a1.md A1-HS-8
-    fn on_proven_initiation(&mut self, now: Timestamp, datagram: &Datagram<'_>, call: Call<'_>) {
+    fn on_proven_initiation(&mut self, now: Timestamp, datagram: &Datagram<'_>, call: InitiationPacket<'_>) {
         let mut sum = [0; 32];
         sum.copy_from_slice(digest(&SHA256, call.noise).as_ref());
         let initiation = Initiation { from: datagram.from, id: call.from, digest: sum };
@@ -178,7 +183,7 @@ impl Endpoint {
         let response = match &entry.state {
             State::Refused(response) => Some(&**response),
             State::Open(open) => open.response.as_ref(),
-            State::Asked(_) | State::Initiating(_) => None,
+            State::PendingRequest(_) | State::Initiating(_) => None,
         };
         let Some(response) = response else { return };
         let (bytes, local) = (response.bytes.clone(), entry.local);
@@ -190,7 +195,7 @@ impl Endpoint {
     }
 
     //= spec/a1.md A1-HS-10
-    fn understand(&mut self, call: Call<'_>) -> Option<Caller> {
+    fn understand(&mut self, call: InitiationPacket<'_>) -> Option<Caller> {
         let local = Local {
             key: &self.config.key,
             psk: self.config.psk.as_ref(),
@@ -222,7 +227,7 @@ impl Endpoint {
         self.half_open.insert(handle, initiation.from);
         self.initiators.insert(initiation.digest, handle);
         let expires = now + self.config.limits.handshake_time;
-        let asked = Asked { noise: Some(noise), peer, came: now, expires };
+        let asked = PendingRequest { noise: Some(noise), peer, came: now, expires };
         self.table.insert_theirs(handle, initiation, asked, datagram.to);
         if let Some(refusal) = refusal {
             return self.refuse(now, handle, refusal).expect("it was put there to wait");

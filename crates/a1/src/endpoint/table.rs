@@ -43,13 +43,13 @@ pub(super) struct Entry {
 
 pub(super) enum State {
     Initiating(Box<Initiating>),
-    Asked(Box<Asked>),
+    PendingRequest(Box<PendingRequest>),
     Refused(Box<Response>),
     Open(Box<Open>),
 }
 
 /// An initiator that waits for the application's decision.
-pub(super) struct Asked {
+pub(super) struct PendingRequest {
     /// Taken when it is answered.
     pub(super) noise: Option<Responder>,
     pub(super) peer: Parameters,
@@ -83,7 +83,7 @@ impl State {
     fn timeout(&self) -> Option<Timestamp> {
         match self {
             Self::Initiating(initiating) => Some(initiating.timeout()),
-            Self::Asked(asked) => Some(asked.expires),
+            Self::PendingRequest(asked) => Some(asked.expires),
             Self::Refused(response) => Some(response.expires),
             Self::Open(open) => {
                 let expires = open.response.as_ref().map(|response| response.expires);
@@ -118,10 +118,10 @@ impl Table {
         &mut self,
         handle: ConnectionHandle,
         initiation: Initiation,
-        asked: Asked,
+        asked: PendingRequest,
         local: Option<IpAddr>,
     ) {
-        self.insert(handle, State::Asked(Box::new(asked)), local, Some(initiation));
+        self.insert(handle, State::PendingRequest(Box::new(asked)), local, Some(initiation));
     }
 
     fn insert(

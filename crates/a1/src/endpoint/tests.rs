@@ -25,7 +25,7 @@ const SERVER: usize = 1;
 
 /// A datagram on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Flying {
+struct InFlight {
     from: SocketAddr,
     to: SocketAddr,
     bytes: Vec<u8>,
@@ -47,8 +47,8 @@ struct Node {
 struct World {
     now: Timestamp,
     nodes: Vec<Node>,
-    flying: VecDeque<(Timestamp, Flying)>,
-    history: Vec<Flying>,
+    flying: VecDeque<(Timestamp, InFlight)>,
+    history: Vec<InFlight>,
     /// Datagrams that are lost, by their place in the history.
     losses: Vec<usize>,
 }
@@ -81,12 +81,12 @@ impl Node {
         }
     }
 
-    fn datagram<'a>(&self, flying: &'a mut Flying) -> Datagram<'a> {
+    fn datagram<'a>(&self, flying: &'a mut InFlight) -> Datagram<'a> {
         Datagram { from: flying.from, to: Some(self.address.ip()), marked: false, bytes: &mut flying.bytes }
     }
 
     /// Empties all queues, as the documentation of [`Endpoint`] says.
-    fn drain(&mut self, now: Timestamp) -> Vec<Flying> {
+    fn drain(&mut self, now: Timestamp) -> Vec<InFlight> {
         let mut sent = Vec::new();
         while let Some(event) = self.endpoint.poll_event() {
             if let (EndpointEvent::Incoming(incoming), Some(config)) = (&event, &self.accepts) {
@@ -107,7 +107,7 @@ impl Node {
                 let mut datagrams = Vec::new();
                 assert_eq!(outgoing.bytes, out.len());
                 for bytes in out.chunks(outgoing.segment) {
-                    datagrams.push(Flying { from: self.address, to: outgoing.to, bytes: bytes.to_vec() });
+                    datagrams.push(InFlight { from: self.address, to: outgoing.to, bytes: bytes.to_vec() });
                 }
                 sent.append(&mut datagrams);
                 out.clear();
@@ -119,10 +119,10 @@ impl Node {
         sent
     }
 
-    fn fly(&self, sent: &mut Vec<Flying>, outgoing: Outgoing, out: &mut Vec<u8>) {
+    fn fly(&self, sent: &mut Vec<InFlight>, outgoing: Outgoing, out: &mut Vec<u8>) {
         assert_eq!((outgoing.bytes, outgoing.segment), (out.len(), out.len()));
         assert!(outgoing.from.is_none_or(|from| from == self.address.ip()));
-        sent.push(Flying { from: self.address, to: outgoing.to, bytes: std::mem::take(out) });
+        sent.push(InFlight { from: self.address, to: outgoing.to, bytes: std::mem::take(out) });
     }
 
     fn push(&mut self, handle: ConnectionHandle, payload: &[u8]) {
@@ -207,7 +207,7 @@ impl World {
     }
 
     /// Gives a datagram to whoever has its address.
-    fn deliver(&mut self, flying: &Flying) {
+    fn deliver(&mut self, flying: &InFlight) {
         let now = self.now;
         if let Some(node) = self.nodes.iter_mut().find(|node| node.address == flying.to) {
             let flying = &mut flying.clone();
@@ -240,7 +240,7 @@ impl World {
     }
 
     /// Datagrams that a node has sent.
-    fn sent_by(&self, node: usize) -> Vec<&Flying> {
+    fn sent_by(&self, node: usize) -> Vec<&InFlight> {
         self.history.iter().filter(|flying| flying.from == self.nodes[node].address).collect()
     }
 

@@ -36,13 +36,13 @@ pub(crate) enum Shape {
 
 /// The last block of a packet that is being made.
 #[derive(Debug)]
-pub(crate) enum Behind {
+pub(crate) enum LastBlock {
     Nothing,
     Block(BlockHead),
     Run(OpenRun),
 }
 
-impl Behind {
+impl LastBlock {
     /// Whether the unsent message with this number is worth the rest of the packet. The rest must have room
     /// for a good part of any message, or for one that is like this block's.
     pub(crate) fn takes(&self, id: u64, message: &Message, left: usize) -> bool {

@@ -5,7 +5,7 @@ use freshwire_record::Rate;
 
 /// The type of each packet of a handshake, in the order of sending.
 fn kinds(world: &World) -> Vec<&'static str> {
-    let kind = |flying: &Flying| match Packet::parse(&flying.bytes) {
+    let kind = |flying: &InFlight| match Packet::parse(&flying.bytes) {
         Ok(Packet::Initiation { cookie: &[], .. }) => "initiation",
         Ok(Packet::Initiation { .. }) => "initiation with cookie",
         Ok(Packet::Retry { .. }) => "retry",
@@ -280,7 +280,7 @@ fn answers_leave_from_the_address_that_was_asked_last() {
     world.client().push(handle, b"message");
     let now = world.now;
     let mut packet = world.client().drain(now).remove(0);
-    let mut damaged = Flying { bytes: [&packet.bytes[..], &[0]].concat(), ..packet.clone() };
+    let mut damaged = InFlight { bytes: [&packet.bytes[..], &[0]].concat(), ..packet.clone() };
     for (flying, to) in [(&mut packet, "192.0.2.222"), (&mut damaged, "192.0.2.99")] {
         let datagram = Datagram { to: to.parse().ok(), ..world.nodes[SERVER].datagram(flying) };
         world.server().endpoint.handle_datagram(now, datagram);

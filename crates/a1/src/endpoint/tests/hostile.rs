@@ -5,7 +5,7 @@ use crate::wire::{Parameters, Qos};
 use super::super::agreement::{Answer, parameters, prologue};
 
 /// A client whose initiation with a cookie is on its way: the world, and that initiation.
-fn until_cookie() -> (World, Flying) {
+fn until_cookie() -> (World, InFlight) {
     let mut world = World::new(client_config(), server_config());
     world.connect();
     world.launch();
@@ -58,8 +58,8 @@ fn the_ends_have_different_pre_shared_keys() {
 #[test]
 fn a_cookie_counts_only_for_its_address_its_id_and_its_time() {
     let (mut world, initiation) = until_cookie();
-    let elsewhere = Flying { from: "203.0.113.5:4001".parse().unwrap(), ..initiation.clone() };
-    let other_port = Flying { from: "192.0.2.1:4999".parse().unwrap(), ..initiation.clone() };
+    let elsewhere = InFlight { from: "203.0.113.5:4001".parse().unwrap(), ..initiation.clone() };
+    let other_port = InFlight { from: "192.0.2.1:4999".parse().unwrap(), ..initiation.clone() };
     let mut other_id = initiation.clone();
     other_id.bytes[8] ^= 1;
     let mut other_cookie = initiation.clone();
@@ -103,7 +103,7 @@ fn a_server_that_hands_out_cookies_without_end_is_left_alone() {
     for number in 0..100_u8 {
         let mut bytes = Vec::new();
         Packet::Retry { to: id, cookie: &[number; 32] }.put(&mut bytes);
-        world.deliver(&Flying { from, to, bytes });
+        world.deliver(&InFlight { from, to, bytes });
         world.launch();
     }
     assert_eq!(world.sent_by(CLIENT).len(), 1 + 4);
@@ -119,7 +119,7 @@ fn what_comes_from_elsewhere_does_not_disturb_a_handshake() {
     let retry = world.sent_by(SERVER)[0].clone();
     let elsewhere = "203.0.113.5:4002".parse().unwrap();
     for forged in [&response, &retry] {
-        world.deliver(&Flying { from: elsewhere, ..forged.clone() });
+        world.deliver(&InFlight { from: elsewhere, ..forged.clone() });
     }
     assert_eq!(world.client().endpoint.stats().unknown, 2);
     let mut damaged = response.clone();
@@ -148,7 +148,7 @@ fn answered_with(change: impl Fn(u32, Parameters) -> Answer) -> Vec<ConnectError
     change(5, good).put(&mut payload);
     responder.respond(&payload, &mut message).unwrap();
     Packet::Response { to: id, from: 5, noise: &message }.put(&mut bytes);
-    world.deliver(&Flying { from: initiation.to, to: initiation.from, bytes });
+    world.deliver(&InFlight { from: initiation.to, to: initiation.from, bytes });
     world.launch();
     assert_eq!(world.client().connected().len() + world.client().failures().len(), 1);
     world.client().failures()
@@ -237,9 +237,9 @@ fn retransmissions_go_before_data_of_the_same_batch() {
         world.client().push(ours, name);
         world.launch();
     }
-    let packets: Vec<Flying> = world.flying.drain(..).map(|(_, flying)| flying).collect();
+    let packets: Vec<InFlight> = world.flying.drain(..).map(|(_, flying)| flying).collect();
     let data = packets.into_iter().filter(|flying| flying.bytes[0] & 0b110 == 0);
-    let Ok([mut first, mut again]) = <[Flying; 2]>::try_from(data.collect::<Vec<_>>()) else {
+    let Ok([mut first, mut again]) = <[InFlight; 2]>::try_from(data.collect::<Vec<_>>()) else {
         panic!("not two data packets")
     };
     // The flag is a hint that nothing authenticates.
@@ -261,7 +261,7 @@ fn arbitrary_bytes_disturb_nobody() {
         for (to_server, bytes) in datagrams {
             let (to, from) = if *to_server { (SERVER, CLIENT) } else { (CLIENT, SERVER) };
             let (to, from) = (world.nodes[to].address, world.nodes[from].address);
-            world.deliver(&Flying { from, to, bytes: bytes.clone() });
+            world.deliver(&InFlight { from, to, bytes: bytes.clone() });
         }
         world.run(Duration::from_secs(1));
         assert_eq!(world.client().connected(), [handle]);
@@ -294,7 +294,7 @@ fn damaged_copies_of_everything_disturb_nobody() {
             let newest = world.history.len() - 1;
             let flying = world.history[newest.saturating_sub(usize::from(*which) % 4)].clone();
             let bytes = damaged(flying.bytes.clone(), *how, *place);
-            world.deliver(&Flying { bytes, ..flying });
+            world.deliver(&InFlight { bytes, ..flying });
         }
         world.run(Duration::from_secs(20));
         assert_eq!(world.client().connected(), [handle]);

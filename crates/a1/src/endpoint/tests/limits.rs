@@ -24,7 +24,7 @@ fn a_storm_of_forged_addresses_leaves_nothing_behind() {
     for second in 0..3 {
         for number in 0..2000 {
             let bytes = initiation(number);
-            world.deliver(&Flying { from: address(number), to, bytes });
+            world.deliver(&InFlight { from: address(number), to, bytes });
         }
         world.launch();
         assert_eq!(world.sent_by(SERVER).len(), 100 * (second + 1), "the rate of retries");
@@ -46,7 +46,7 @@ fn datagrams_of_handshakes_wait_in_a_bounded_queue() {
     let to = world.server().address;
     for number in 0..2000 {
         let bytes = initiation(number);
-        world.deliver(&Flying { from: address(number), to, bytes });
+        world.deliver(&InFlight { from: address(number), to, bytes });
     }
     assert_eq!(world.server().endpoint.stats().queue_full, 2000 - MAX_HANDSHAKES as u64);
     world.launch();
@@ -187,7 +187,7 @@ fn a_short_initiation_gets_no_answer() {
     let (from, to) = (address(1), world.server().address);
     let mut bytes = initiation(1);
     bytes.truncate(MIN_INITIATION - 1);
-    world.deliver(&Flying { from, to, bytes });
+    world.deliver(&InFlight { from, to, bytes });
     world.launch();
     assert_eq!(world.history, []);
     assert_eq!(world.server().endpoint.stats().malformed, 1);

@@ -78,8 +78,8 @@ fn checked(world: &mut World, handle: ConnectionHandle, text: &[u8]) -> Vec<bool
     world.client().push(handle, text);
     world.run(Duration::from_secs(1));
     assert_eq!(world.server().received.len(), before + 1);
-    let carry = |flying: &&Flying| flying.bytes.windows(text.len()).any(|part| part == text);
-    let phase = |flying: &Flying| match Packet::parse(&flying.bytes) {
+    let carry = |flying: &&InFlight| flying.bytes.windows(text.len()).any(|part| part == text);
+    let phase = |flying: &InFlight| match Packet::parse(&flying.bytes) {
         Ok(Packet::Data(header, _)) => header.phase,
         other => panic!("{other:?}"),
     };

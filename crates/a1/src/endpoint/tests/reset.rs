@@ -21,18 +21,18 @@ fn closings(world: &mut World, handle: ConnectionHandle) -> Vec<Closed> {
         .collect()
 }
 
-fn resets(world: &World, node: usize) -> Vec<Flying> {
-    let is_reset = |flying: &&Flying| matches!(Packet::parse(&flying.bytes), Ok(Packet::Reset { .. }));
+fn resets(world: &World, node: usize) -> Vec<InFlight> {
+    let is_reset = |flying: &&InFlight| matches!(Packet::parse(&flying.bytes), Ok(Packet::Reset { .. }));
     world.sent_by(node).into_iter().filter(is_reset).cloned().collect()
 }
 
 /// A reset as the server would send it, with another token.
-fn forged(world: &World, change: impl Fn([u8; ResetToken::LENGTH]) -> [u8; ResetToken::LENGTH]) -> Flying {
+fn forged(world: &World, change: impl Fn([u8; ResetToken::LENGTH]) -> [u8; ResetToken::LENGTH]) -> InFlight {
     let real = &resets(world, SERVER)[0];
     let Ok(Packet::Reset { to, token }) = Packet::parse(&real.bytes) else { panic!("a reset") };
     let mut bytes = Vec::new();
     Packet::Reset { to, token: ResetToken::from_bytes(change(*token.as_bytes())) }.put(&mut bytes);
-    Flying { bytes, ..real.clone() }
+    InFlight { bytes, ..real.clone() }
 }
 
 /// A world whose server has restarted and has sent a reset, which got lost.
@@ -101,9 +101,9 @@ fn a_forged_reset_changes_nothing() {
         world.deliver(&wrong);
     }
     let real = forged(&world, |token| token);
-    let elsewhere = Flying { from: "192.0.2.9:4002".parse().unwrap(), ..real.clone() };
+    let elsewhere = InFlight { from: "192.0.2.9:4002".parse().unwrap(), ..real.clone() };
     world.deliver(&elsewhere);
-    let short = Flying { bytes: real.bytes[..RESET_LENGTH - 1].to_vec(), ..real.clone() };
+    let short = InFlight { bytes: real.bytes[..RESET_LENGTH - 1].to_vec(), ..real.clone() };
     world.deliver(&short);
     assert_eq!(closings(&mut world, ours), []);
     assert_eq!(world.client().endpoint.stats().unauthentic, 8 * ResetToken::LENGTH as u64);
@@ -141,17 +141,17 @@ fn nobody_learns_the_token_of_an_established_connection() {
     let mut broken = data.clone();
     broken.bytes[20] ^= 1;
     world.deliver(&broken);
-    world.deliver(&Flying { from: "192.0.2.9:1".parse().unwrap(), ..data.clone() });
+    world.deliver(&InFlight { from: "192.0.2.9:1".parse().unwrap(), ..data.clone() });
     world.launch();
     assert!(resets(&world, SERVER).is_empty());
     // When it is forgotten, who asks from elsewhere gets a token that is good for nothing.
     world.server().endpoint.remove(theirs);
-    world.deliver(&Flying { from: "192.0.2.9:1".parse().unwrap(), ..data });
+    world.deliver(&InFlight { from: "192.0.2.9:1".parse().unwrap(), ..data });
     world.launch();
     let stolen = forged(&world, |token| token);
     assert_eq!(stolen.to, "192.0.2.9:1".parse().unwrap());
     let to = world.client().address;
-    world.deliver(&Flying { to, ..stolen });
+    world.deliver(&InFlight { to, ..stolen });
     assert_eq!(closings(&mut world, ours), []);
     assert_eq!(world.client().endpoint.stats().unauthentic, 1);
 }
@@ -165,7 +165,7 @@ fn resets_are_small_and_rare_and_answer_no_reset() {
     let data = |len: usize| {
         let mut bytes = vec![0x40, 1, 2, 3, 4];
         bytes.resize(len, 0);
-        Flying { from, to, bytes }
+        InFlight { from, to, bytes }
     };
     for len in 9..=RESET_LENGTH {
         world.deliver(&data(len));
@@ -197,7 +197,7 @@ fn data_that_overtakes_the_response_is_no_reason_for_a_reset() {
     bytes.extend(ours.id.to_be_bytes());
     bytes.resize(100, 0);
     let (from, to) = (world.nodes[SERVER].address, world.nodes[CLIENT].address);
-    world.deliver(&Flying { from, to, bytes });
+    world.deliver(&InFlight { from, to, bytes });
     world.launch();
     assert!(resets(&world, CLIENT).is_empty());
 }

@@ -87,7 +87,7 @@ pub(crate) struct A1Args {
 
 /// What the other side types to reach us.
 #[derive(Clone, Copy)]
-pub(crate) struct OtherSide {
+pub(crate) struct PeerHint {
     /// The command up to our address.
     pub(crate) command: &'static str,
     /// What it has to add.
@@ -202,7 +202,7 @@ impl A1Args {
         &self,
         endpoint: &Endpoint,
         options: A1Options,
-        other: OtherSide,
+        other: PeerHint,
     ) -> anyhow::Result<OpenConnection> {
         match (endpoint, &self.peer_key) {
             (Endpoint::Connect(peer, patience), Some(key)) => {
@@ -238,7 +238,7 @@ impl A1Args {
     }
 
     /// Opens a node that listens there, and prints its address.
-    pub(crate) fn listen(&self, address: &str, options: A1Options, other: OtherSide) -> anyhow::Result<Node> {
+    pub(crate) fn listen(&self, address: &str, options: A1Options, other: PeerHint) -> anyhow::Result<Node> {
         let mut config = self.node_config(options)?;
         if !self.allow_key.is_empty() {
             config.endpoint.allowed = Some(self.allow_key.iter().copied().collect());

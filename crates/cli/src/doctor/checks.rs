@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::link::Seen;
+use super::link::Observation;
 use super::machine::{Clock, Congestion, Ffmpeg, KernelRing, Machine, Tcp};
 
 /// How a check came out.
@@ -171,21 +171,21 @@ fn kernel_ring(seen: &KernelRing) -> Check {
     }
 }
 
-fn link(seen: &Seen) -> Check {
+fn link(seen: &Observation) -> Check {
     const NAME: &str = "emulated link";
     match seen {
-        Seen::NotPermitted(why) => Check::warn(
+        Observation::NotPermitted(why) => Check::warn(
             NAME,
             why,
             "link and the demo need namespaces; as root: sysctl -w kernel.unprivileged_userns_clone=1 (Debian), \
              kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces=10000; or run as root",
         ),
-        Seen::Broken(why) => Check::warn(
+        Observation::Broken(why) => Check::warn(
             NAME,
             why,
             "link and the demo need it; load the modules veth and af_packet, or leave the sandbox that hides them",
         ),
-        Seen::Works { late_us, ipv6, .. } => {
+        Observation::Works { late_us, ipv6, .. } => {
             let late = Duration::from_micros(*late_us);
             let versions = if *ipv6 { "IPv4 and IPv6" } else { "IPv4" };
             let found = format!("works, {versions}; slowest packets {late:?} late");
@@ -198,14 +198,14 @@ fn link(seen: &Seen) -> Check {
     }
 }
 
-fn priority(seen: &Seen) -> Check {
+fn priority(seen: &Observation) -> Check {
     const NAME: &str = "real-time priority";
     match seen {
-        Seen::Works { real_time: true, .. } => Check::ok(NAME, "permitted"),
-        Seen::NotPermitted(_) | Seen::Broken(_) => {
+        Observation::Works { real_time: true, .. } => Check::ok(NAME, "permitted"),
+        Observation::NotPermitted(_) | Observation::Broken(_) => {
             Check::warn(NAME, "not tried", "first the emulated link has to work")
         }
-        Seen::Works { real_time: false, .. } => Check::warn(
+        Observation::Works { real_time: false, .. } => Check::warn(
             NAME,
             "not permitted",
             "the emulated link shares its processor with other programs; on a busy machine set RLIMIT_RTPRIO \

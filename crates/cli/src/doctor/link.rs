@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Observations of the emulated link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum Seen {
+pub(super) enum Observation {
     /// Datagrams went across.
     Works {
         /// How late the emulator handed over the slowest 1 %, in microseconds.
@@ -34,31 +34,31 @@ pub(super) enum Seen {
 }
 
 /// Makes the link in a process of its own.
-pub(super) fn probe_in_child() -> Seen {
+pub(super) fn probe_in_child() -> Observation {
     let own = match std::env::current_exe() {
         Ok(own) => own,
-        Err(error) => return Seen::Broken(format!("the program does not find itself: {error}")),
+        Err(error) => return Observation::Broken(format!("the program does not find itself: {error}")),
     };
     match Command::new(own).args(["doctor", "--probe-link"]).output() {
-        Err(error) => Seen::Broken(format!("cannot start the probe: {error}")),
+        Err(error) => Observation::Broken(format!("cannot start the probe: {error}")),
         Ok(output) => serde_json::from_slice(&output.stdout).unwrap_or_else(|_| {
             let said = String::from_utf8_lossy(&output.stderr);
-            Seen::Broken(format!("the probe ended with {}: {}", output.status, said.trim()))
+            Observation::Broken(format!("the probe ended with {}: {}", output.status, said.trim()))
         }),
     }
 }
 
 /// Makes the link in this process, which is still single-threaded.
-pub(super) fn probe() -> Seen {
+pub(super) fn probe() -> Observation {
     let namespaces = match Namespaces::create() {
         Ok(namespaces) => namespaces,
-        Err(error) if error.is_not_permitted() => return Seen::NotPermitted(error.to_string()),
-        Err(error) => return Seen::Broken(error.to_string()),
+        Err(error) if error.is_not_permitted() => return Observation::NotPermitted(error.to_string()),
+        Err(error) => return Observation::Broken(error.to_string()),
     };
-    send_across(&namespaces).unwrap_or_else(|error| Seen::Broken(format!("{error:#}")))
+    send_across(&namespaces).unwrap_or_else(|error| Observation::Broken(format!("{error:#}")))
 }
 
-fn send_across(namespaces: &Namespaces) -> anyhow::Result<Seen> {
+fn send_across(namespaces: &Namespaces) -> anyhow::Result<Observation> {
     let config = Config::builder().delay(Duration::from_millis(1)).build()?;
     let emulator = Emulator::start(namespaces, config.clone(), config, EmulatorOptions::default())?;
     let far = namespaces.in_far(|| UdpSocket::bind((Namespaces::FAR_V4, 0)))??;
@@ -71,11 +71,13 @@ fn send_across(namespaces: &Namespaces) -> anyhow::Result<Seen> {
         let mut arrived = [0; 4];
         if far.recv(&mut arrived).is_err() || u32::from_be_bytes(arrived) != number {
             let waited = now().saturating_since(started);
-            return Ok(Seen::Broken(format!("datagram {number} did not arrive, {waited:?} after the first")));
+            return Ok(Observation::Broken(format!(
+                "datagram {number} did not arrive, {waited:?} after the first"
+            )));
         }
     }
     let account = emulator.stop();
-    Ok(Seen::Works {
+    Ok(Observation::Works {
         late_us: u64::try_from(account.lateness.p99.as_micros()).unwrap_or(u64::MAX),
         real_time: account.real_time,
         ipv6: namespaces.has_ipv6(),

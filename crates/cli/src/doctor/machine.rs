@@ -10,7 +10,7 @@ use freshwire::{RingConfig, now};
 use freshwire_io::kernel_ring::{Geometry, KernelRingError, RingSocket};
 use freshwire_io::tcp::{TcpSocket, available_congestion_controls, kernel_release};
 
-use super::link::{self, Seen};
+use super::link::{self, Observation};
 
 /// Everything that was seen.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Machine {
     pub(super) cpus: usize,
     pub(super) congestion: Congestion,
     pub(super) tcp: Result<Tcp, String>,
-    pub(super) link: Seen,
+    pub(super) link: Observation,
     pub(super) kernel_ring: KernelRing,
     /// Why no sealed memory file can be made and mapped, if so.
     pub(super) sealed_memory: Result<(), String>,

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::checks::{Check, Status, all};
-use super::link::Seen;
+use super::link::Observation;
 use super::machine::{Clock, Congestion, Ffmpeg, KernelRing, Machine, Tcp, open_files};
 use super::{all_needed, show};
 
@@ -16,7 +16,7 @@ fn good() -> Machine {
             default: Some("cubic".to_owned()),
         },
         tcp: Ok(Tcp { min_rto: true }),
-        link: Seen::Works { late_us: 80, real_time: true, ipv6: true },
+        link: Observation::Works { late_us: 80, real_time: true, ipv6: true },
         kernel_ring: KernelRing::Works,
         sealed_memory: Ok(()),
         open_files: Some((20_000, 20_000)),
@@ -89,10 +89,10 @@ fn what_could_be_better_is_a_warning_and_no_failure() {
         ("processors", |machine| machine.cpus = 1),
         ("TCP_RTO_MIN_US", |machine| machine.tcp = Ok(Tcp { min_rto: false })),
         ("emulated link", |machine| {
-            machine.link = Seen::Works { late_us: 1500, real_time: true, ipv6: true };
+            machine.link = Observation::Works { late_us: 1500, real_time: true, ipv6: true };
         }),
         ("real-time priority", |machine| {
-            machine.link = Seen::Works { late_us: 80, real_time: false, ipv6: false };
+            machine.link = Observation::Works { late_us: 80, real_time: false, ipv6: false };
         }),
         ("open files", |machine| machine.open_files = Some((1024, 524_288))),
         ("open files", |machine| machine.open_files = None),
@@ -108,7 +108,7 @@ fn what_could_be_better_is_a_warning_and_no_failure() {
 /// A container has no namespaces and serves all the same.
 #[test]
 fn an_emulated_link_that_is_forbidden_is_no_failure() {
-    for seen in [Seen::NotPermitted("EPERM".to_owned()), Seen::Broken("no veth".to_owned())] {
+    for seen in [Observation::NotPermitted("EPERM".to_owned()), Observation::Broken("no veth".to_owned())] {
         let machine = Machine { link: seen, ..good() };
         let check = check(&machine, "emulated link");
         assert_eq!(check.status, Status::Warn);
@@ -172,11 +172,11 @@ fn json_has_one_check_to_a_line_and_a_summary() {
 #[test]
 fn what_the_probe_saw_survives_its_way_to_the_parent() {
     for seen in [
-        Seen::Works { late_us: 80, real_time: true, ipv6: false },
-        Seen::NotPermitted("no".to_owned()),
-        Seen::Broken("no".to_owned()),
+        Observation::Works { late_us: 80, real_time: true, ipv6: false },
+        Observation::NotPermitted("no".to_owned()),
+        Observation::Broken("no".to_owned()),
     ] {
         let text = serde_json::to_string(&seen).expect("it can be written");
-        assert_eq!(serde_json::from_str::<Seen>(&text).expect("it can be read"), seen);
+        assert_eq!(serde_json::from_str::<Observation>(&text).expect("it can be read"), seen);
     }
 }

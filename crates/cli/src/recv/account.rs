@@ -8,7 +8,7 @@ use freshwire_media::layered::Header;
 use freshwire_record::{Rate, Timestamp};
 use serde::Serialize;
 
-use super::seen::Seen;
+use super::seen::ReceivedNumbers;
 use super::stream::Item;
 use crate::histogram::{Histogram, Summary};
 use crate::output;
@@ -42,9 +42,9 @@ pub(super) struct Account {
     payload_bytes: u64,
     abandoned: u64,
     layers: BTreeMap<u8, Layer>,
-    windows: Seen,
+    windows: ReceivedNumbers,
     window_count: u64,
-    seen: Seen,
+    seen: ReceivedNumbers,
     newest_age: Option<Duration>,
 }
 
@@ -98,9 +98,9 @@ impl Account {
             payload_bytes: 0,
             abandoned: 0,
             layers: BTreeMap::new(),
-            windows: Seen::default(),
+            windows: ReceivedNumbers::default(),
             window_count: 0,
-            seen: Seen::default(),
+            seen: ReceivedNumbers::default(),
             newest_age: None,
         }
     }

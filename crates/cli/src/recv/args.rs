@@ -12,7 +12,7 @@ use freshwire_server::client::StreamAddress;
 
 use super::account::Clock;
 use super::ends::Input;
-use crate::a1::{A1Args, A1Options, OtherSide};
+use crate::a1::{A1Args, A1Options, PeerHint};
 use crate::endpoint::Endpoint;
 use crate::send::FramingName;
 
@@ -181,7 +181,7 @@ impl Plan {
                 transport.in_order = self.out.is_some();
                 let options = A1Options { transport, joins: *joins, asks: false };
                 let note = Some("and what to send: layers, h264 FILE or records");
-                let other = OtherSide { command: "freshwire send --to", note };
+                let other = PeerHint { command: "freshwire send --to", note };
                 args.open(endpoint, options, other).map(Input::Messages)
             }
         }

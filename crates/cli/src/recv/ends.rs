@@ -25,7 +25,7 @@ pub(super) enum Input {
 }
 
 /// The user's side: progress on the terminal and signals.
-pub(super) struct Tell<'a> {
+pub(super) struct Console<'a> {
     pub(super) progress: &'a mut Progress,
     pub(super) interrupt: &'a Interrupt,
 }

@@ -3,7 +3,7 @@
 use freshwire::a1::{Closed, ConnectionStats, JoinError, Missing};
 
 use super::account::Account;
-use super::ends::{Output, Tell, WATCH};
+use super::ends::{Console, Output, WATCH};
 use super::stream::Item;
 use crate::a1::OpenConnection;
 use crate::output::say;
@@ -14,7 +14,7 @@ pub(super) fn read(
     is_layered: bool,
     account: &mut Account,
     mut out: Option<&mut Output>,
-    tell: &mut Tell<'_>,
+    tell: &mut Console<'_>,
 ) -> anyhow::Result<Option<String>> {
     let connection = &open.connection;
     let (mut groups, mut is_warned) = (0, false);

@@ -16,7 +16,7 @@ use anyhow::Context as _;
 use crate::interrupt::Interrupt;
 use crate::output::{Progress, print, say};
 use account::Account;
-use ends::{Input, Output, Tell, WATCH};
+use ends::{Console, Input, Output, WATCH};
 use stream::Records;
 
 pub(crate) use args::RecvArgs;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &RecvArgs) -> anyhow::Result<ExitCode> {
     let clock = plan.clock(&input);
     let mut account = Account::new(plan.checks_layers, plan.deadline, clock);
     let mut progress = Progress::new(args.quiet);
-    let mut tell = Tell { progress: &mut progress, interrupt: &interrupt };
+    let mut tell = Console { progress: &mut progress, interrupt: &interrupt };
     let end = match &mut input {
         Input::Stream(stream) => {
             let mut records = Records::new(plan.framing, plan.checks_layers);
@@ -75,7 +75,7 @@ fn read(
     records: &mut Records,
     account: &mut Account,
     mut out: Option<&mut Output>,
-    tell: &mut Tell<'_>,
+    tell: &mut Console<'_>,
 ) -> anyhow::Result<Option<String>> {
     let mut buffer = vec![0; READ_BYTES];
     stream.set_read_timeout(Some(WATCH)).context("cannot set a time-out")?;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 /// A set of numbers, kept as runs: first and last of each.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen(BTreeMap<u64, u64>);
+pub(super) struct ReceivedNumbers(BTreeMap<u64, u64>);
 
-impl Seen {
+impl ReceivedNumbers {
     /// Adds a number; false if it is there already.
     pub(super) fn insert(&mut self, number: u64) -> bool {
         let before = self.0.range(..=number).next_back().map(|(&first, &last)| (first, last));
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn it_is_a_set() {
-        let (mut seen, mut model) = (Seen::default(), BTreeSet::new());
+        let (mut seen, mut model) = (ReceivedNumbers::default(), BTreeSet::new());
         let mut state = 1u64;
         for _ in 0..5000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

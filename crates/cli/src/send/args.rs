@@ -13,7 +13,7 @@ use freshwire::{Framing, SinkConfig};
 use freshwire_media::layered;
 use freshwire_record::{parse_duration, parse_size};
 
-use crate::a1::{self, A1Args, A1Options, OtherSide};
+use crate::a1::{self, A1Args, A1Options, PeerHint};
 use crate::endpoint::Endpoint;
 
 /// Send a live source and drop stale records before they reach the wire.
@@ -382,7 +382,7 @@ impl Plan {
         self.a1.listen(
             address,
             A1Options::default(),
-            OtherSide { command: "freshwire recv --join --from", ..OTHER_SIDE },
+            PeerHint { command: "freshwire recv --join --from", ..OTHER_SIDE },
         )
     }
 
@@ -437,7 +437,7 @@ impl Plan {
 }
 
 /// What a receiver types.
-const OTHER_SIDE: OtherSide = OtherSide { command: "freshwire recv --from", note: None };
+const OTHER_SIDE: PeerHint = PeerHint { command: "freshwire recv --from", note: None };
 
 fn parse_reserve(text: &str) -> Result<Reserve, String> {
     if text == "auto" {

@@ -187,7 +187,7 @@ pub(crate) fn pictures(player: &Program) -> u64 {
 
 /// What a player of MPEG-TS has seen.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Observation {
     pub(crate) bytes: u64,
     /// Decode times of its pictures in nanoseconds.
     pub(crate) pictures: Vec<i64>,
@@ -200,7 +200,7 @@ pub(crate) struct Seen {
 
 /// A player of MPEG-TS over HTTP. It leaves when it is dropped.
 pub(crate) struct Player {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<Observation>>,
     socket: TcpStream,
 }
 
@@ -208,7 +208,7 @@ impl Player {
     pub(crate) fn start(http: SocketAddr, stream: &str) -> std::io::Result<Self> {
         let mut socket = TcpStream::connect(http)?;
         write!(socket, "GET /{stream}.ts HTTP/1.1\r\nHost: {http}\r\nConnection: close\r\n\r\n")?;
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let seen = Arc::new(Mutex::new(Observation::default()));
         let (mine, reader) = (Arc::clone(&seen), socket.try_clone()?);
         std::thread::spawn(move || {
             let end = play(reader, &mine).err().map_or("end of stream".to_owned(), |error| error.to_string());
@@ -217,13 +217,13 @@ impl Player {
         Ok(Self { seen, socket })
     }
 
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> Observation {
         lock(&self.seen).clone()
     }
 
     /// Waits until it has seen this.
     #[track_caller]
-    pub(crate) fn sees(&self, server: &Server, wanted: impl Fn(&Seen) -> bool) {
+    pub(crate) fn sees(&self, server: &Server, wanted: impl Fn(&Observation) -> bool) {
         let what = || format!("a player has seen {:?};\n{}", self.seen(), server.0.log());
         wait_until(|| wanted(&self.seen()), what);
     }
@@ -235,7 +235,7 @@ impl Drop for Player {
     }
 }
 
-fn play(socket: TcpStream, seen: &Mutex<Seen>) -> Result<(), Box<dyn std::error::Error>> {
+fn play(socket: TcpStream, seen: &Mutex<Observation>) -> Result<(), Box<dyn std::error::Error>> {
     let mut reader = BufReader::new(socket);
     let mut line = String::new();
     reader.read_line(&mut line)?;

@@ -157,12 +157,12 @@ struct RawExpect {
 struct RawEvent {
     at: Time,
     flow: String,
-    what: What,
+    what: Action,
 }
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum What {
+enum Action {
     Rebind,
     RestartNear,
     RestartFar,
@@ -392,7 +392,7 @@ impl RawExpect {
     }
 }
 
-impl What {
+impl Action {
     fn happens_to(self, flow: usize) -> Happening {
         match self {
             Self::Rebind => Happening::Rebind(flow),

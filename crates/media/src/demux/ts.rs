@@ -23,7 +23,7 @@ use crate::timeline::{Given, Unwrap};
 use crate::unit::MediaTime;
 use crate::video::Format;
 
-use self::packet::{Continuity, Follows, Packet};
+use self::packet::{Continuity, Packet, Succession};
 use self::pes::{Assembly, Completed, Pes};
 use self::programs::Programs;
 use self::psi::Elementary;
@@ -239,9 +239,9 @@ impl Ts {
     fn elementary(&mut self, packet: &Packet<'_>, payload: &[u8]) {
         let Some(stream) = self.stream(packet.pid) else { return };
         match stream.continuity.follow(packet, payload) {
-            Follows::Again => return,
-            Follows::Lost => self.lose(packet.pid),
-            Follows::Next => {}
+            Succession::Again => return,
+            Succession::Lost => self.lose(packet.pid),
+            Succession::Next => {}
         }
         let Some(stream) = self.stream(packet.pid) else { return };
         let completed = stream.assembly.push(packet.start, payload);

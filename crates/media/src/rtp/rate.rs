@@ -96,13 +96,13 @@ pub struct RateControl {
     fell_for: Option<Duration>,
     /// Reports in a row without congestion, while the stream and not the rate was the limit.
     clear: u32,
-    heard: Heard,
+    heard: LastReport,
     breaker: Breaker,
 }
 
 /// When reports came.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct LastReport {
     at: Timestamp,
     /// Bytes sent by then.
     bytes: u64,
@@ -162,7 +162,7 @@ impl RateControl {
             had_queue: false,
             fell_for: None,
             clear: 0,
-            heard: Heard {
+            heard: LastReport {
                 at: now,
                 bytes: 0,
                 gap: Duration::ZERO,
@@ -223,7 +223,7 @@ impl RateControl {
 
     /// Halves the rate when no report has come for too long. True: it fell.
     pub fn on_silence(&mut self, now: Timestamp, sent: u64) -> bool {
-        let Heard { at, bytes, gap, gap_bytes, halved_at } = self.heard;
+        let LastReport { at, bytes, gap, gap_bytes, halved_at } = self.heard;
         let patience = SILENCE.max(gap * SILENT_GAPS as u32);
         let is_silent = now.saturating_since(at) >= patience
             && sent.saturating_sub(bytes) >= gap_bytes.saturating_mul(SILENT_GAPS);
@@ -237,9 +237,9 @@ impl RateControl {
     }
 
     fn heard(&mut self, now: Timestamp, sent: u64) {
-        let Heard { at, bytes, gap, gap_bytes, .. } = self.heard;
+        let LastReport { at, bytes, gap, gap_bytes, .. } = self.heard;
         let (since, bytes) = (now.saturating_since(at), sent.saturating_sub(bytes));
-        self.heard = Heard {
+        self.heard = LastReport {
             at: now,
             bytes: sent,
             gap: gap.max(since).min(SILENCE),

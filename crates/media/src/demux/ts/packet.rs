@@ -53,7 +53,7 @@ pub(super) struct Continuity {
 
 /// How a packet follows the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Follows {
+pub(super) enum Succession {
     /// As it should.
     Next,
     /// It is the same once more.
@@ -64,12 +64,12 @@ pub(super) enum Follows {
 
 impl Continuity {
     /// Takes note of a packet with payload.
-    pub(super) fn follow(&mut self, packet: &Packet<'_>, payload: &[u8]) -> Follows {
+    pub(super) fn follow(&mut self, packet: &Packet<'_>, payload: &[u8]) -> Succession {
         let follows = match self.last {
-            None => Follows::Next,
-            Some(last) if last == packet.counter && self.payload == payload => Follows::Again,
-            Some(last) if (last + 1) & 15 == packet.counter || packet.discontinuity => Follows::Next,
-            Some(_) => Follows::Lost,
+            None => Succession::Next,
+            Some(last) if last == packet.counter && self.payload == payload => Succession::Again,
+            Some(last) if (last + 1) & 15 == packet.counter || packet.discontinuity => Succession::Next,
+            Some(_) => Succession::Lost,
         };
         self.last = Some(packet.counter);
         self.payload.clear();
@@ -108,12 +108,12 @@ mod tests {
             let packet = Packet::parse(&bytes).expect("valid");
             continuity.follow(&packet, packet.payload.expect("has some"))
         };
-        assert_eq!(follow(15, 1, false), Follows::Next);
-        assert_eq!(follow(0, 2, false), Follows::Next);
-        assert_eq!(follow(0, 2, false), Follows::Again);
-        assert_eq!(follow(0, 3, false), Follows::Lost);
-        assert_eq!(follow(2, 4, false), Follows::Lost);
-        assert_eq!(follow(9, 5, true), Follows::Next);
-        assert_eq!(follow(10, 6, false), Follows::Next);
+        assert_eq!(follow(15, 1, false), Succession::Next);
+        assert_eq!(follow(0, 2, false), Succession::Next);
+        assert_eq!(follow(0, 2, false), Succession::Again);
+        assert_eq!(follow(0, 3, false), Succession::Lost);
+        assert_eq!(follow(2, 4, false), Succession::Lost);
+        assert_eq!(follow(9, 5, true), Succession::Next);
+        assert_eq!(follow(10, 6, false), Succession::Next);
     }
 }

@@ -487,9 +487,9 @@ fn a_track_has_one_pad() {
 }
 
 /// The plugin's folder, and GStreamer's programs with that plugin.
-struct Installed(tempfile::TempDir);
+struct Installation(tempfile::TempDir);
 
-impl Installed {
+impl Installation {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let library = std::env::current_exe().unwrap().with_file_name("libgstfreshwire.so");
@@ -527,7 +527,7 @@ fn field<'a>(line: &'a str, name: &str) -> &'a str {
 #[test]
 fn gst_launch_prints_addresses_and_the_key() {
     let Some(_one) = begin() else { return };
-    let installed = Installed::new();
+    let installed = Installation::new();
     let listens = "mode=listener location=a1://127.0.0.1:0";
     for (pipeline, scheme) in [
         (format!("freshwiresrc {listens} ! fakesink"), "a1"),
@@ -549,7 +549,7 @@ fn gst_launch_prints_addresses_and_the_key() {
 #[test]
 fn players_take_addresses_as_uris() {
     let Some(_one) = begin() else { return };
-    let installed = Installed::new();
+    let installed = Installation::new();
     let over_a1 = Pipeline::playing(&format!(
         "{LIVE} ! freshwiresink name=sink mode=listener location=a1://127.0.0.1:0"
     ));
@@ -624,7 +624,7 @@ fn uris_make_elements() {
 #[test]
 fn gst_launch_and_gst_inspect_find_the_plugin() {
     let Some(_one) = begin() else { return };
-    let installed = Installed::new();
+    let installed = Installation::new();
     let tool = |program: &str| installed.tool(program);
     let listed = tool("gst-inspect-1.0").arg("freshwire").output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
@@ -670,7 +670,7 @@ fn the_pipelines_of_the_manual_run() {
     let [server, receiver, sender, cameras, play_server, listener, play_a1] = lines[..] else {
         panic!("a line without a test: {lines:#?}")
     };
-    let installed = Installed::new();
+    let installed = Installation::new();
     // There is no screen, camera or microphone here.
     let start = |line: &str, key: &str| {
         let line = line.replace("KEY", key).replace("autovideosink", "fakesink sync=false num-buffers=5");

@@ -16,7 +16,7 @@ use crate::media::Media;
 use crate::servers::ServerUse;
 
 /// Why a buffer was not taken.
-pub(super) enum Refused {
+pub(super) enum Refusal {
     /// The element is not open, or must not wait.
     Flushing,
     /// What went wrong.
@@ -133,10 +133,10 @@ impl Session {
     }
 
     /// Takes a buffer. True: the encoder should make a keyframe.
-    pub(super) fn push(&self, frame: Frame) -> Result<bool, Refused> {
+    pub(super) fn push(&self, frame: Frame) -> Result<bool, Refusal> {
         let mut open = lock(&self.open);
-        let Some(Open { feed, .. }) = &mut *open else { return Err(Refused::Flushing) };
-        feed.push(frame).map_err(Refused::Failed)?;
+        let Some(Open { feed, .. }) = &mut *open else { return Err(Refusal::Flushing) };
+        feed.push(frame).map_err(Refusal::Failed)?;
         Ok(match feed.outlet() {
             Outlet::Line(line) => line.take_key_request(),
             Outlet::Server(_) => false,

@@ -10,7 +10,7 @@ use gst::subclass::prelude::*;
 use gst_base::prelude::*;
 use gst_base::subclass::prelude::*;
 
-use super::session::{Refused, Session, key_request};
+use super::session::{Refusal, Session, key_request};
 use crate::feed::Frame;
 use crate::log::CAT;
 use crate::media;
@@ -159,8 +159,8 @@ impl BaseSinkImpl for Track {
                 }
                 Ok(gst::FlowSuccess::Ok)
             }
-            Err(Refused::Flushing) => Err(gst::FlowError::Flushing),
-            Err(Refused::Failed(text)) => {
+            Err(Refusal::Flushing) => Err(gst::FlowError::Flushing),
+            Err(Refusal::Failed(text)) => {
                 self.fail(&text);
                 Err(gst::FlowError::Error)
             }

@@ -65,7 +65,7 @@ pub struct Counters {
 
 /// A packet on its way through the transmitter, carried or lost.
 #[derive(Clone, Copy, Debug)]
-struct Unsent {
+struct QueuedPacket {
     number: u64,
     /// When it enters the transmitter.
     begin: Timestamp,
@@ -83,9 +83,9 @@ pub struct Link<T> {
     last_arrival: Timestamp,
     transmitter_free_at: Timestamp,
     /// The last packet that entered the transmitter, which may have left it.
-    transmitting: Option<Unsent>,
+    transmitting: Option<QueuedPacket>,
     /// Packets that entered the queue and have not left it for the transmitter.
-    waiting: VecDeque<Unsent>,
+    waiting: VecDeque<QueuedPacket>,
     waiting_bytes: u64,
     in_flight: VecDeque<Delivery<T>>,
     in_flight_bytes: u64,
@@ -132,7 +132,7 @@ impl<T> Link<T> {
         }
         let (late_share, late_by) = self.config.reordering();
         let late_by = if self.loss.is_late(late_share) { late_by } else { Duration::ZERO };
-        let unsent = Unsent { number, begin, bytes, late_by };
+        let unsent = QueuedPacket { number, begin, bytes, late_by };
         if begin > now {
             self.enqueue(unsent, now);
         } else {
@@ -220,7 +220,7 @@ impl<T> Link<T> {
         &self.config
     }
 
-    fn enqueue(&mut self, unsent: Unsent, now: Timestamp) {
+    fn enqueue(&mut self, unsent: QueuedPacket, now: Timestamp) {
         let begin = unsent.begin;
         self.waiting.push_back(unsent);
         self.waiting_bytes += unsent.bytes;

@@ -9,7 +9,7 @@ use libc::{
 
 use crate::deliver::{self, Errno};
 use crate::real;
-use crate::sockets::{self, Inside};
+use crate::sockets::{self, LockMark};
 
 fn fail(errno: Errno) -> ssize_t {
     // SAFETY: the call takes nothing.
@@ -33,7 +33,7 @@ fn receive(
     if flags & libc::MSG_ERRQUEUE != 0 {
         return kernel();
     }
-    let Some(inside) = Inside::enter() else { return kernel() };
+    let Some(inside) = LockMark::enter() else { return kernel() };
     let Some(pushed) = sockets::of_receive(fd, is_socket) else {
         drop(inside);
         return kernel();
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn recvmmsg(
     if flags & libc::MSG_ERRQUEUE != 0 || count == 0 {
         return kernel();
     }
-    let Some(inside) = Inside::enter() else { return kernel() };
+    let Some(inside) = LockMark::enter() else { return kernel() };
     let Some(pushed) = sockets::of_receive(fd, true) else {
         drop(inside);
         return kernel();
@@ -385,7 +385,7 @@ unsafe fn several(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     if request == libc::FIONREAD
-        && let Some(_inside) = Inside::enter()
+        && let Some(_inside) = LockMark::enter()
         && let Some(pushed) = sockets::served(fd)
         && let Some(head) = pushed.lock_or_follow().ok().and_then(|state| state.queue.head())
     {
@@ -444,7 +444,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     if sockets::is_own(fd) {
         return bad_descriptor();
     }
-    if let Some(_inside) = Inside::enter() {
+    if let Some(_inside) = LockMark::enter() {
         sockets::forget(fd);
     }
     // SAFETY: as the caller promises.
@@ -459,7 +459,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if flags == 0
-        && let Some(_inside) = Inside::enter()
+        && let Some(_inside) = LockMark::enter()
     {
         sockets::forget_range(first as usize, last as usize);
     }
@@ -474,7 +474,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
-    if let Some(_inside) = Inside::enter() {
+    if let Some(_inside) = LockMark::enter() {
         sockets::forget_range(usize::try_from(first).unwrap_or(0), usize::MAX);
     }
     // SAFETY: as the caller promises.
@@ -484,7 +484,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 fn duplicated(old: c_int, new: c_int) -> c_int {
     if new >= 0
         && new != old
-        && let Some(_inside) = Inside::enter()
+        && let Some(_inside) = LockMark::enter()
     {
         sockets::duplicated(old, new);
     }

@@ -13,7 +13,7 @@ use crate::relatives::{Relative, close, own_tables, relatives, remember};
 use crate::tables;
 
 /// Locks held from before a fork until after it.
-struct Held {
+struct HeldLocks {
     pusher: MutexGuard<'static, Option<Pusher>>,
     sockets: RwLockWriteGuard<'static, BTreeMap<RawFd, Arc<Pushed>>>,
     relatives: MutexGuard<'static, Vec<Relative>>,
@@ -22,7 +22,7 @@ struct Held {
     pipes: Option<[[RawFd; 2]; 2]>,
 }
 
-struct Place(UnsafeCell<Option<Held>>);
+struct Place(UnsafeCell<Option<HeldLocks>>);
 
 // SAFETY: only the forking thread uses it, between `prepare` and `parent` or `child`, and forks take turns: the locks in it
 // are held that long.
@@ -43,13 +43,13 @@ extern "C" fn prepare() {
     let sockets = tables::write();
     let pusher = tables::pusher();
     let gate = pusher.as_ref().map(|pusher| {
-        // SAFETY: only the lifetime changes. The pusher, whose lock the guard holds, is kept beside it in `Held`, is never
+        // SAFETY: only the lifetime changes. The pusher, whose lock the guard holds, is kept beside it in `HeldLocks`, is never
         // replaced while it is there, and is leaked in the child.
         unsafe { std::mem::transmute::<MutexGuard<'_, ()>, MutexGuard<'static, ()>>(pusher.pause()) }
     });
     let relatives = relatives();
     let pipes = if sockets.is_empty() { None } else { pipes() };
-    let held = Held { pusher, sockets, relatives, gate, pipes };
+    let held = HeldLocks { pusher, sockets, relatives, gate, pipes };
     // SAFETY: the locks in `held` keep other forking threads out.
     unsafe { *PLACE.0.get() = Some(held) };
 }

@@ -23,16 +23,16 @@ thread_local! {
 }
 
 /// Marks this thread as one that holds locks of ours.
-pub(crate) struct Inside(());
+pub(crate) struct LockMark(());
 
-impl Inside {
+impl LockMark {
     /// `None` if it already does: this is a signal handler.
     pub(crate) fn enter() -> Option<Self> {
         INSIDE.with(|inside| (!inside.replace(true)).then_some(Self(())))
     }
 }
 
-impl Drop for Inside {
+impl Drop for LockMark {
     fn drop(&mut self) {
         INSIDE.with(|inside| inside.set(false));
     }

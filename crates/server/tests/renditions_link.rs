@@ -111,9 +111,9 @@ fn clip(folder: &Path, name: &str, (width, height): (u32, u32), rate: u32, group
 }
 
 /// What came to a viewer: seconds since it began, time of the picture in seconds of the stream, bytes.
-struct Seen(Vec<(f64, f64, usize)>);
+struct Observation(Vec<(f64, f64, usize)>);
 
-impl Seen {
+impl Observation {
     /// Pictures a second.
     fn pictures(&self, from: f64, until: f64) -> f64 {
         self.0.iter().filter(|(at, ..)| (from..until).contains(at)).count() as f64 / (until - from)
@@ -150,7 +150,7 @@ impl Seen {
 }
 
 /// Views over this link for so long.
-fn watch(namespaces: &Namespaces, clips: &[PathBuf; 3], schedule: Schedule, seconds: u64) -> Seen {
+fn watch(namespaces: &Namespaces, clips: &[PathBuf; 3], schedule: Schedule, seconds: u64) -> Observation {
     let listener =
         namespaces.in_far(|| std::net::TcpListener::bind((Namespaces::FAR_V4, 0))).unwrap().unwrap();
     let server = Server::new(listener, Access::open(), Limits::default());
@@ -201,5 +201,5 @@ fn watch(namespaces: &Namespaces, clips: &[PathBuf; 3], schedule: Schedule, seco
     for viewer in stream.snapshot().viewers {
         println!("  {:?} ({}), {} changes", viewer.rendition, viewer.why, viewer.changes);
     }
-    Seen(seen)
+    Observation(seen)
 }

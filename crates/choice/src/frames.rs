@@ -224,11 +224,12 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a frame of the highest layer is worth in a plan.
+/// Value of a frame in a plan, times a factor for the next key frame. Only its ratio to that factor and to
+/// rounding matters.
 const VALUE: u32 = 1000;
-/// Covers the rounding of the rate and one segment's time on a slow link.
+/// Covers the rounding of the rate and one segment's time on a slow link: 1500 bytes at 2.4 Mbit/s.
 const DEFAULT_MARGIN: Duration = Duration::from_millis(5);
-/// A plan that waits is made anew after this time even if the stream's pace is unknown.
+/// A plan that waits is made anew after this time even if the stream's pace is unknown. Chosen, not measured.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

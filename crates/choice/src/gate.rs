@@ -191,7 +191,7 @@ impl<C: Choice> Choice for Gated<C> {
     }
 }
 
-/// How often a closed gate is looked at where nobody can call.
+/// Interval of looks at a closed gate where nobody can wake the policy. Chosen, not measured.
 const LOOK: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

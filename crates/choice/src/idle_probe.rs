@@ -62,11 +62,13 @@ impl IdleProbe {
     }
 }
 
-/// The rate is thought to have doubled for each such time without traffic, if nothing that is queued would be sent.
+/// The rate is assumed to double in each such time without traffic, if nothing queued would be sent
+/// (spec/choice.md, rule 23).
 const DOUBLING: Duration = Duration::from_millis(125);
-/// What the link takes less time for is no traffic: a framing's few bytes in the place of frames.
+/// Bytes that the link takes less time for are no traffic: a framing's few bytes in the place of frames.
+/// Chosen, not measured.
 const TRIFLE: Duration = Duration::from_millis(10);
-/// The first and the longest time without such a try.
+/// The first and the longest time without such a try (spec/choice.md, rule 23).
 const PAUSE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(16));
 
 #[cfg(test)]

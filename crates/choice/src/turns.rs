@@ -84,7 +84,7 @@ fn owner(record: &Record) -> Owner {
     if record.key == 0 { Owner::Record(record.seq) } else { Owner::Key(record.key) }
 }
 
-/// Turns of keys without a queued value that are kept in any case.
+/// Turns of keys without a queued value that are kept in any case. Chosen, not measured.
 const SPARE: usize = 4096;
 
 #[cfg(test)]

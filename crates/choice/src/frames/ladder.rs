@@ -141,8 +141,9 @@ fn layer_of(record: &Record) -> usize {
 
 /// Records remembered: two groups of four seconds at 60 frames a second, or more shorter ones.
 const MEMORY: usize = 512;
+/// Layers with a mean length of their own; higher ones share the last. Chosen, not measured.
 const LAYERS: usize = 8;
-/// Part of its size by which the first record of a layer is thought to be off.
+/// Part of its size by which the first record of a layer is assumed to be off. Chosen, not measured.
 const FIRST_DEVIATION: i64 = 16;
-/// A record changes the mean length of its layer by this fraction.
+/// A record changes the mean length of its layer by this fraction, as a round-trip sample does in RFC 6298.
 const SMOOTHING: i64 = 8;

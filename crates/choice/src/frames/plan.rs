@@ -141,6 +141,7 @@ impl Price {
 /// Items that a plan looks at: one bit each.
 pub(super) const MAX_ITEMS: usize = 128;
 /// Ways kept at each item. Real ladders need a few dozen; the bound is for streams with a web of references.
+/// Chosen, not measured.
 const MAX_STATES: usize = 256;
 const NONE: u8 = u8::MAX;
 

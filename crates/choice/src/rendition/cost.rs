@@ -100,9 +100,11 @@ fn smooth(old: u64, new: u64) -> u64 {
     old - old / 4 + new / 4
 }
 
-/// Sound is measured over this time.
+/// Sound is measured over this time. Chosen, not measured.
 const WINDOW: Duration = Duration::from_secs(2);
+/// Shortest key frame interval that is believed: one picture at 25 a second.
 const SHORTEST_GROUP: Duration = Duration::from_millis(40);
+/// Longest key frame interval that is believed. Chosen, not measured.
 const LONGEST_GROUP: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -366,52 +366,63 @@ fn fits(cost: &Cost, rate: f64, margin: f64) -> bool {
     cost.bytes_per_sec as f64 * margin <= rate && key <= LONGEST_KEY.as_secs_f64()
 }
 
-/// Bursts that the estimate is made of. FESTIVE takes 20 segments; a key frame a second makes that too slow here.
+/// Bursts that the estimate is made of. FESTIVE takes 20 segments; with a key frame a second that would be
+/// too slow here.
 const BURSTS: usize = 3;
-/// A path is to carry so much more than a rendition before it goes up to it and down to it, and to keep it. A rendition that needs
-/// 75 % of a link needs 78 % of its payload, which leaves 1.28; the rest is for sizes that vary (`tests/ladder.rs`).
+/// Factor by which a path carries more than a rendition before a receiver goes up to it (ADR 0047). A
+/// rendition that needs 75 % of a link needs 78 % of its payload, which leaves 1.28; the rest is for sizes
+/// that vary (`tests/ladder.rs`).
 const UP: f64 = 1.2;
+/// The same factor for a step down to it (ADR 0047).
 const DOWN: f64 = 1.1;
+/// The same factor to keep it (ADR 0047).
 const KEEP: f64 = 1.1;
-/// A key frame that takes longer is a freeze that a person sees: 15 mean pictures at 75 % of a link take 0.45 s, 20 take 0.6 s.
+/// A key frame that takes longer is a freeze that a person sees (ADR 0047): 15 mean pictures at 75 % of a
+/// link take 0.45 s, 20 take 0.6 s.
 const LONGEST_KEY: Duration = Duration::from_millis(600);
-/// A key frame that takes no longer may be tried on any path without a limit.
+/// A key frame that takes no longer may be tried on any path without a limit. Chosen, not measured.
 const SHORT_KEY: Duration = Duration::from_millis(100);
-/// Pictures that wait longer are late: a key frame that takes as long as it may, and a little.
+/// Pictures that wait longer are late (ADR 0047): a key frame that takes as long as it may, and a little.
 const LATE: Duration = Duration::from_millis(700);
-/// A path with less than this part of the rendition's rate is short of it, and after so long it is believed.
+/// A path with less than this part of the rendition's rate is short of it. Chosen, not measured.
 const SHORT: f64 = 0.95;
+/// A shortage of this length is believed. Chosen, not measured.
 const SHORT_FOR: Duration = Duration::from_millis(400);
-/// A key frame that takes longer than this waits for that of a smaller rendition.
+/// A key frame that takes longer than this waits for that of a smaller rendition. Chosen, not measured.
 const TOO_DEAR: Duration = Duration::from_secs(1);
 /// Bytes in flight for this much longer than the smallest round trip wait in a queue. Chosen, not measured.
 const QUEUE: Duration = Duration::from_millis(60);
-/// A share of repeats above which losses limit the congestion window, and with it the rate.
+/// Share of retransmissions above which losses limit the congestion window, and with it the rate. Chosen, not
+/// measured.
 const LOSSY: f64 = 0.005;
-/// The pictures that count, 2.5 s of most streams, and the share of them that may be dropped.
+/// Number of pictures that count, 2.5 s of most streams (ADR 0047).
 const PICTURES: f64 = 64.0;
+/// Share of them that may be dropped (ADR 0047).
 const MISSING: f64 = 0.15;
-/// A train of fewer bytes may end in a segment whose acknowledgement a receiver delays (Linux, `TCP_DELACK_MIN`).
+/// A train of fewer bytes may end in a segment whose acknowledgement a receiver delays (ADR 0047).
 const TRAIN: u64 = 4 * SEGMENT;
+/// The longest delay of an acknowledgement: Linux, `TCP_DELACK_MIN`.
 const DELAYED_ACK: Duration = Duration::from_millis(40);
-/// A round trip this little above the smallest, or a quarter of it, shows no queue: as the engine's estimate has it.
+/// A round trip this little above the smallest, or a quarter of it, shows no queue, as in the engine's
+/// estimate. Chosen, not measured.
 const NOISE: Duration = Duration::from_millis(10);
-/// A limit that was seen is believed for so long.
+/// Time for which an observed limit is believed. Chosen, not measured.
 const FRESH: Duration = Duration::from_secs(2);
-/// No burst is thought to have left in less: the clock of the one who looks is not finer.
+/// No burst counts as shorter: the times at which the policy is asked are not finer. Chosen, not measured.
 const SHORTEST_BURST: Duration = Duration::from_millis(5);
-/// Framing and rounding: a burst is over when all but this has left.
+/// Bytes of a segment, as on Ethernet. For framing and rounding, a burst is over when all but this has left.
 const SEGMENT: u64 = 1500;
 /// In this time after its start a receiver goes up as soon as the path has shown enough. Chosen, not
 /// measured.
 const YOUNG: Duration = Duration::from_secs(10);
-/// Afterwards a rendition is kept for at least this long before it goes up.
+/// Afterwards a rendition is kept for at least this long before the next step up. Chosen, not measured.
 const SETTLED: Duration = Duration::from_secs(10);
-/// A step up that lasts this long was right.
+/// A step up that lasts this long was right. Chosen, not measured.
 const TRIAL: Duration = Duration::from_secs(12);
-/// The first and the longest pause after one that was not.
+/// The first and the longest pause after a step up that failed; it doubles in between. Chosen, not measured.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(300));
-/// A path that shows so much more than when a step failed is another one.
+/// Factor by which a path must show more than at the failed step to count as another one. Chosen, not
+/// measured.
 const BETTER: f64 = 1.5;
 
 #[cfg(test)]

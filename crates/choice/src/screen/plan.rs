@@ -257,8 +257,8 @@ impl State {
 /// Among ways that free the link within this time of each other, in seconds, only the cheapest is kept.
 /// Chosen, not measured.
 const GRAIN: f64 = 0.004;
-/// How far back a reference is looked for.
+/// Distance back up to which a reference is followed: one bit each in a `u128`.
 const WINDOW: usize = 128;
 const NONE: u32 = u32::MAX;
-/// How long, in seconds, an age that is left at the end of a plan is thought to last.
+/// Seconds for which the age at the end of a plan is assumed to last (spec/choice.md, rule 34).
 const TAIL: f64 = 1.0;

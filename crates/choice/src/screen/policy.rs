@@ -360,7 +360,8 @@ fn seconds_between(from: Timestamp, to: Timestamp) -> f64 {
     to.saturating_since(from).as_secs_f64() - from.saturating_since(to).as_secs_f64()
 }
 
-/// A screen that shows nothing yet counts as so much older than the oldest picture that could be shown, in seconds.
+/// Seconds by which an empty screen counts as older than the oldest picture that could be shown. Chosen, not
+/// measured.
 const EMPTY_SCREEN: f64 = 1.0;
 /// A source that is late by this number of pictures has stopped (spec/choice.md, rule 33).
 const OVERDUE: u32 = 12;
@@ -373,7 +374,7 @@ const MAX_ITEMS: usize = 128;
 const MAX_QUEUED: usize = 96;
 /// Ways kept at each item of a plan (spec/choice.md, rule 34).
 const WAYS: usize = 24;
-/// Covers the rounding of the rate and one segment's time on a slow link.
+/// Covers the rounding of the rate and one segment's time on a slow link: 1500 bytes at 2.4 Mbit/s.
 const DEFAULT_MARGIN: Duration = Duration::from_millis(5);
-/// A plan that waits is made anew after this time even if the stream's pace is unknown.
+/// A plan that waits is made anew after this time even if the stream's pace is unknown. Chosen, not measured.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);

@@ -211,17 +211,19 @@ pub(crate) struct Arrival {
     pub(crate) ce: bool,
 }
 
-/// At least one in this number of packets is acknowledged.
+/// At least one in this number of packets is acknowledged. Chosen, not measured.
 const EVERY: u32 = 16;
-/// How often a gap is reported, in case that a report is lost.
+/// Reports of a gap, in case that one is lost (A1-ACK-2).
 const REPORTS: u8 = 2;
-/// By how much one way may be faster than the other.
+/// Time by which one way may be faster than the other: after it a missing packet is a gap (A1-GRP-8).
 const OVERTAKES: Duration = Duration::from_millis(50);
-/// The most gaps that are remembered.
+/// The most gaps that are remembered: twice the ranges of an ACK (A1-ACK-3).
 const MAX_GAPS: usize = 64;
+/// The least time that a gap gets after reordering. Chosen, not measured.
 const MIN_PATIENCE: Duration = Duration::from_micros(250);
+/// The most time that a gap gets after reordering (A1-ACK-2).
 const MAX_PATIENCE: Duration = Duration::from_millis(200);
-/// A path on which nothing was overtaken for this long is taken for one that keeps the order.
+/// A path without reordering for this long counts as one that keeps the order (A1-ACK-2).
 const FORGET: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -634,14 +634,15 @@ impl Connection {
 /// PATH_CHALLENGE and PATH_RESPONSE: type and token.
 const PROOF: usize = 1 + 8;
 
-/// How many packets go at a timeout.
+/// Packets that are sent at a probe timeout, as RFC 9002 permits (section 6.2.4).
 const PROBES: u8 = 2;
 
-/// A longer wait on the path is a queue, if it is also more than a small part of the way.
+/// A longer wait on the path is a queue, if it is also more than a small part of the round trip. Chosen, not
+/// measured.
 const QUEUE_SHOWS: Duration = Duration::from_millis(2);
 
-/// For how long a rate is believed in that nothing has shown since. Without an end, one that is too low would keep anything
-/// from being sent that could correct it.
+/// Time for which a rate is believed that nothing has confirmed. Without an end, too low a rate would keep
+/// anything from being sent that could correct it. Chosen, not measured.
 const RATE_KEEPS: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -494,5 +494,5 @@ impl Endpoint {
     }
 }
 
-/// Datagrams of handshakes that may wait to be fetched.
+/// Datagrams of handshakes that may wait to be fetched: as many as incomplete handshakes (A1-HS-8).
 const MAX_HANDSHAKES: usize = 1024;

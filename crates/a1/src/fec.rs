@@ -117,9 +117,9 @@ fn padded(part: &[u8], shard: usize) -> Vec<u8> {
     bytes
 }
 
-/// The most shards of a message: larger messages get no parity.
+/// The most shards of a message (A1-FEC-1): larger messages get no parity.
 const MAX_SHARDS: usize = 1024;
-/// Below this share of loss parity costs more than it helps.
+/// Below this share of loss parity costs more than it helps. Chosen, not measured.
 const WORTH_PARITY: f64 = 0.002;
 
 #[cfg(test)]

@@ -360,18 +360,19 @@ fn extent(record: &Record) -> u64 {
 const HEAD_ROOM: usize = 72;
 /// A member takes no message that is cut into less (A1-FRM-6).
 const LEAST_BLOCK: usize = 64;
-/// What a late wake-up lets go at once, in time.
+/// Data, as time at the rate, that a late wake-up sends at once. Chosen, not measured.
 const CATCH_UP: Duration = Duration::from_millis(5);
-/// Empty packets after the last data.
+/// Empty packets after the last data (A1-GRP-6).
 const TAIL_PACKETS: u8 = 3;
+/// Their distance (A1-GRP-6).
 const TAIL: Duration = Duration::from_millis(10);
-/// Interval of progress reports to members, while the group sends. Chosen, not measured.
+/// Interval of progress reports to members, while the group sends (A1-GRP-8).
 const TELL: Duration = Duration::from_millis(200);
-/// Packets of which it is known what they held.
+/// Packets whose contents are remembered for repairs. Chosen, not measured.
 const LOG: usize = 8192;
-/// Messages that can be repaired at most.
+/// Messages that can be repaired, at most. Chosen, not measured.
 const KEPT: usize = 4096;
-/// How often a policy is asked in a row.
+/// Questions to a policy in a row, against one that drops for ever. Chosen, not measured.
 const PICKS: usize = 4096;
 
 #[cfg(test)]

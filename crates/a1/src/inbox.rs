@@ -587,17 +587,18 @@ impl Assembly {
     }
 }
 
-/// The window is announced when it has grown by this part of it.
+/// The window is announced when it has grown by this part of it (A1-FLOW-4).
 const CREDIT_PARTS: u64 = 8;
-/// What a message takes besides its bytes, about, a few pieces included.
+/// Memory of a message besides its bytes, about, a few pieces included (A1-GRP-4).
 pub(crate) const COST: u64 = 256;
-/// What each piece of a message takes, about.
+/// Memory of each piece of a message, about (A1-GRP-4).
 const PIECE_COST: u64 = 32;
-/// Pieces of a message at most, with gaps between them, plus one for each number of bytes below.
+/// Pieces of a message at most, with gaps between them (A1-FRM-6).
 const PIECES: usize = 64;
+/// One more piece is allowed for this number of its bytes (A1-FRM-6).
 const PIECE: usize = 64;
 /// Remembered gaps between numbers, of messages that nobody grants and of messages dropped before their
 /// start. Chosen, not measured.
 const MAX_HOLES: usize = 256;
-/// Reports of missing messages that wait for the application; older ones are forgotten.
+/// Reports of missing messages that wait for the application; older ones are forgotten. Chosen, not measured.
 const MAX_MISSING: usize = 1024;

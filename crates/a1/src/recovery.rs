@@ -492,9 +492,10 @@ impl<C> Recovery<C> {
 
 /// Packets of up to this many bytes, an Ethernet's, are not made smaller.
 const SMALL: u16 = 1472;
-/// A probe goes out at least this often while something is unacknowledged, unless a round trip takes longer.
+/// A probe goes out at least this often while something is unacknowledged, unless a round trip takes longer
+/// (A1-LOSS-3).
 const MAX_BACKOFF: Duration = Duration::from_millis(500);
-/// This number of unanswered probe timeouts in a row is an outage. Chosen, not measured.
+/// This number of unanswered probe timeouts in a row is an outage (A1-LOSS-3).
 const OUTAGE_PTOS: u32 = 2;
 
 #[cfg(test)]

@@ -63,15 +63,17 @@ pub(crate) fn first_window(qos: &Qos) -> Credit {
     Credit { messages: u64::from(qos.outstanding).min(FIRST), bytes: qos.receive_window() }
 }
 
-/// Messages at first.
+/// Messages at first (A1-FLOW-1).
 const FIRST: u64 = 64;
-/// Messages at least.
+/// The least number of messages for a slow application (A1-FLOW-5).
 const LEAST: u64 = 4;
-/// The pace is looked at after a round trip, but not before this time: applications take turns with others.
+/// The pace is looked at after a round trip, but not before this time (A1-FLOW-5): applications share the
+/// processor.
 const PACE_TIME: Duration = Duration::from_millis(20);
-/// An application is slow if it was behind for this number of round trips, and for the time below. Chosen,
-/// not measured.
+/// An application is slow if it was behind for this number of round trips, and for the time below
+/// (A1-FLOW-5).
 const PATIENCE_ROUND_TRIPS: u32 = 4;
+/// The least time (A1-FLOW-5).
 const PATIENCE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

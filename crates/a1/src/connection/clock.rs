@@ -60,7 +60,7 @@ impl Clock {
     }
 }
 
-/// For how long a sample counts against worse ones: clocks drift.
+/// Time for which a sample counts against worse ones, since clocks drift (A1-MSG-6).
 const KEEP: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

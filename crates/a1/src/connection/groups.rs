@@ -223,14 +223,16 @@ pub(super) fn most_kept(qos: &Qos) -> u64 {
     qos.receive_window() + u64::from(qos.outstanding) * COST
 }
 
-/// Groups of one connection at most.
+/// Groups of one connection, at most (A1-GRP-1).
 pub(super) const MAX_GROUPS: usize = 16;
-/// After this time a report of what is missing is said a second time.
+/// After this time a report of missing packets is repeated (A1-GRP-9).
 const NACK_AGAIN: Duration = Duration::from_millis(5);
-/// Reports that wait for the peer at most, and announcements of messages that will not come.
+/// Reports that wait for the peer, at most. Chosen, not measured.
 const MAX_PENDING: usize = 1024;
+/// Announcements of messages that will not come, at most. Chosen, not measured.
 pub(super) const MAX_GONE: usize = 1024;
-/// A repair is cut into parts of at least this size; in a packet with less room it would not be worth its head.
+/// A repair is cut into parts of at least this size; in a packet with less room it would not be worth its
+/// head. Chosen, not measured.
 const LEAST_CUT: usize = 400;
 /// Room for the frame around a repair: type, group, and the head of a message's first block.
 const REPAIR_ROOM: usize = 80;

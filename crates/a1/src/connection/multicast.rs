@@ -193,5 +193,5 @@ impl Connection {
     }
 }
 
-/// Repairs that wait for one member at most; a member that misses more than that is too slow for the group.
+/// Repairs that wait for one member, at most (A1-GRP-3); a member that misses more is too slow for the group.
 const MAX_REPAIRS: usize = 256;

@@ -117,9 +117,10 @@ impl Path {
     }
 }
 
-/// How often an address is challenged before it is forgotten.
+/// Challenges of an address before it is forgotten (A1-PATH-4).
 const TRIES: u8 = 5;
+/// Their interval (A1-PATH-4).
 const AGAIN: Duration = Duration::from_millis(200);
-/// This multiple of the bytes that came from an address may go there before it is proved (RFC 9000, section
-/// 8.1).
+/// This multiple of the bytes that came from an address may go there before it is proved (A1-PATH-2; RFC
+/// 9000, section 8.1).
 const AMPLIFICATION: u64 = 3;

@@ -202,8 +202,9 @@ impl Bucket {
     }
 }
 
-/// The longest pause between two proposals of the same change, unless the path itself is slower.
+/// The longest pause between two proposals of the same change, unless the path itself is slower (A1-QOS-7).
 const RAREST: Duration = Duration::from_secs(10);
 /// About a packet: the bucket holds at least this.
 const PACKET: i64 = 1500;
+/// The shortest wait for the bucket. Chosen, not measured.
 const SHORTEST_WAIT: Duration = Duration::from_micros(100);

@@ -33,7 +33,8 @@ impl Skips {
 }
 
 /// Half of the first distance. A connection may be over after few packets, and grows most at its beginning.
+/// Chosen, not measured.
 const FIRST: u64 = 32;
 /// Half of the largest distance. Each skip costs a report, and makes one packet in this number be
-/// acknowledged at once.
+/// acknowledged at once. Chosen, not measured.
 const LARGEST: u64 = 1024;

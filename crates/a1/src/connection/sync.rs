@@ -103,12 +103,12 @@ impl Syncs {
     }
 }
 
-/// How often the round trip is measured while data flows.
+/// Interval of round-trip measurements while data flows (A1-RTT-1).
 const PERIOD: Duration = Duration::from_millis(500);
-/// The shortest pause between the last data and the SYNC behind it.
+/// The shortest pause between the last data and the SYNC behind it (A1-LOSS-2).
 const TAIL: Duration = Duration::from_millis(1);
-/// SYNCs behind the last data as long as it is not acknowledged. A burst that swallows it, or what is said of it, swallows
-/// some of them as well.
+/// SYNCs behind the last data as long as it is not acknowledged (A1-LOSS-2). A burst that swallows the data,
+/// or its acknowledgement, swallows some of them as well.
 const TAILS: u8 = 8;
-/// SYNCs that may be unanswered; older ones are forgotten.
+/// SYNCs that may be unanswered, two tails; older ones are forgotten. Chosen, not measured.
 const UNANSWERED: usize = 16;

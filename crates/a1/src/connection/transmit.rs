@@ -522,9 +522,10 @@ pub(crate) fn describe(clock: &super::clock::Clock, record: &Record) -> Message 
 
 /// The most bytes that leave in one burst, which is what a datagram's length field and the kernel allow.
 const MAX_BURST: usize = 60_000;
-/// Bytes in flight of packets that left although the window was full, from which on no other one does.
+/// Bytes in flight of packets that left although the window was full, from which on no other one does
+/// (A1-CC-1).
 const MAX_OVER_WINDOW: u64 = 4 * LARGEST_OVER_WINDOW as u64;
-/// The most bytes of such a packet, which every path carries.
+/// The most bytes of such a packet, which every path carries (A1-CC-1).
 const LARGEST_OVER_WINDOW: usize = 1200;
 /// Room for an announcement.
 const ANNOUNCEMENT: usize = 24;

@@ -9,7 +9,8 @@ use super::random::Random;
 /// Length of a cookie in bytes.
 const COOKIE_LENGTH: usize = 32;
 
-/// How long a secret makes cookies; it checks them for as long again.
+/// Time for which a secret makes cookies; it checks them for as long again, like the time for a handshake
+/// (A1-HS-7).
 const ROTATION: Duration = Duration::from_secs(10);
 
 /// Makes and checks cookies, by which an initiator shows that it receives at the address it sends from. The responder

@@ -364,6 +364,7 @@ fn is_odd(generation: u64) -> bool {
 }
 
 const CHECKSUM_LENGTH: usize = 4;
+/// Time for which the previous key is kept where nothing was acknowledged yet (A1-SEC-3).
 const DEFAULT_RETENTION: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

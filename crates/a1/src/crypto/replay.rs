@@ -1,6 +1,6 @@
 use crate::wire::full_number;
 
-/// Packet numbers behind the newest whose arrival is remembered.
+/// Packet numbers behind the newest whose arrival is remembered (A1-PKT-3).
 const WINDOW: u64 = 2048;
 
 const WORDS: usize = (WINDOW / 64) as usize;

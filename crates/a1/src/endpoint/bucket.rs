@@ -32,6 +32,7 @@ impl Bucket {
     }
 }
 
+/// Time whose allowance a full bucket holds. Chosen, not measured.
 const FULL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -226,13 +226,15 @@ fn broken(what: &'static str) -> Outcome {
     Outcome::Failed(ConnectError::Protocol(what))
 }
 
-/// Time that a packet waits for an answer before it is sent again. At first it is short, so that a burst of
-/// losses at the start costs a second and not ten. Then it doubles each time. Chosen, not measured.
+/// Time that a packet waits for an answer before it is sent again (A1-HS-5). At first it is short, so that a
+/// burst of losses at the start costs a second and not ten.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// Repetitions at that interval, before it doubles each time (A1-HS-5).
 const QUICK: u8 = 6;
-/// At 1200 bytes each that is 10 kbit/s to one that does not answer.
+/// The longest interval (A1-HS-5). At 1200 bytes each that is 10 kbit/s to a host that does not answer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Cookies that are answered at once: the first, and one for each time that it ages or that the responder starts anew.
+/// Cookies that are answered at once (A1-HS-7): the first, and one for each time that it ages or that the
+/// responder restarts.
 const HURRIES: u8 = 4;
-/// How long an answer in our version may still come after another version was offered.
+/// Time for an answer in our version after another version was offered (A1-HS-7).
 const PATIENCE: Duration = Duration::from_secs(1);

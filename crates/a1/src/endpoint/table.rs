@@ -287,9 +287,9 @@ impl Table {
     }
 }
 
-/// One turn in this number goes to the longest waiting connection of the lowest priority. Chosen, not
-/// measured.
+/// One turn in this number goes to the longest waiting connection of the lowest priority (A1-QOS-7).
 const LOWEST_EVERY: u32 = 16;
 
-/// Connections of one peer's number that are looked at.
+/// Connections with the same number of the peer that are looked at. Ids are random, so more are an attack.
+/// Chosen, not measured.
 const NAMESAKES: usize = 8;

@@ -77,11 +77,12 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// Time that one burst may take up.
+/// Time that one burst may take up. Chosen, not measured.
 pub(super) const QUANTUM: Duration = Duration::from_millis(1);
-/// How late a timer may be without cost.
+/// How late a timer may be without cost: the granularity of timers.
 const SLACK: Duration = Duration::from_millis(1);
 /// What segmentation offload takes at once.
 const MAX_BURST: u64 = 65_000;
-/// Where that takes less time than a timer is late anyway, as many leave at once as fit into this.
+/// Where a burst takes less time than a timer is late anyway, as many packets leave at once as fit into this.
+/// Chosen, not measured.
 const SHORT: Duration = Duration::from_micros(250);

@@ -171,6 +171,6 @@ impl RateSampler {
     }
 }
 
-/// Rounds for which the best rate counts: long enough to bridge a short dip in what is sent, short enough to follow
-/// the path down.
+/// Rounds for which the best rate counts: long enough to bridge a short dip in the source, short enough to
+/// follow the path down. Chosen, not measured.
 const ROUNDS: u64 = 4;

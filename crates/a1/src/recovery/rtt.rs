@@ -6,7 +6,7 @@ use freshwire_record::Timestamp;
 
 use super::filter::{Best, Windowed};
 
-/// Timers closer than this are not worth setting.
+/// Timers closer than this are not worth setting (RFC 9002, section 6.1.2).
 pub(super) const GRANULARITY: Duration = Duration::from_millis(1);
 
 /// Estimators of one path.
@@ -173,8 +173,9 @@ fn duration(nanos: i64) -> Duration {
     Duration::from_nanos(nanos.unsigned_abs())
 }
 
-/// For so long after a full-size packet small ones do not measure the queue.
+/// Time after a full-size packet in which small ones do not measure the queue. Chosen, not measured.
 const FULL_SIZE_COUNTS: Duration = Duration::from_secs(2);
+/// Time for which the least delay is remembered, in nanoseconds: that of Copa (`copa.rs`).
 const WINDOW_NS: u64 = 10_000_000_000;
 
 #[cfg(test)]

@@ -13,10 +13,10 @@ use super::run::Run;
 use super::run::{RUN, RUN_LAST};
 use crate::ranges::RangeSet;
 
-/// The most ranges in an ACK or NACK.
+/// The most ranges in an ACK or NACK (A1-ACK-3).
 pub(crate) const MAX_RANGES: usize = 32;
 
-/// The longest text in a CLOSE.
+/// The longest text in a CLOSE, in bytes (spec/a1.md, frames).
 const MAX_REASON: usize = 256;
 
 /// What a REPAIR takes besides its bytes unless its numbers are very large.

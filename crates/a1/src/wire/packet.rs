@@ -5,7 +5,8 @@ use crate::crypto::ResetToken;
 /// The version of the protocol.
 pub(crate) const VERSION: u32 = 1;
 
-/// An initiation is padded to this, so that an answer to an address that may be forged is smaller than what came.
+/// An initiation is padded to this (A1-PKT-1), so that an answer to an address that may be forged is smaller
+/// than the initiation.
 pub(crate) const MIN_INITIATION: usize = 1200;
 
 /// Bytes in front of the protected part of a data packet.
@@ -14,7 +15,7 @@ pub(crate) const DATA_HEADER: usize = 8;
 /// Bytes of a reset. It answers longer packets only, and every packet under encryption is longer.
 pub(crate) const RESET_LENGTH: usize = 1 + 4 + ResetToken::LENGTH;
 
-/// The longest cookie that is taken along.
+/// The longest cookie that is taken along (spec/a1.md, packets).
 const MAX_COOKIE: usize = 64;
 
 /// The part of a data packet that is readable without keys.

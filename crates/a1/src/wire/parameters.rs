@@ -284,5 +284,7 @@ const SENT: &str = "the largest message to send";
 const ACCEPTED: &str = "the largest message to accept";
 const OUTSTANDING: &str = "the number of outstanding messages";
 
+/// The longest idle timeout: a day. Chosen, not measured.
 const MAX_IDLE_MS: u64 = 24 * 3600 * 1000;
+/// The longest delay of acknowledgements. Chosen, not measured.
 const MAX_ACK_DELAY: Duration = Duration::from_secs(1);

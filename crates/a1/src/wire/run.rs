@@ -226,16 +226,17 @@ pub(super) const RUN_LAST: u8 = 0x2b;
 const SIZED: u8 = 1;
 const HEAD: u8 = 2;
 
-/// The shortest messages in a run. With shorter ones a packet could hold more numbers than their low bits
-/// tell apart when packets overtake each other.
+/// The shortest messages in a run (A1-FRM-5). With shorter ones a packet could hold more numbers than their
+/// low bits tell apart when packets overtake each other.
 const LEAST: u32 = 16;
-/// The longest: of longer ones most packets have a part that neither begins nor ends there, and that has a shorter head by itself.
+/// The longest. Most packets of longer ones hold a part without begin and end, which has a shorter head by
+/// itself.
 const MOST: u32 = 8192;
 /// Messages whose content came into being within this time, or this part of its age if that is more, are
 /// declared as old as the first.
 const TOGETHER_US: i64 = 100;
 const TOGETHER_PART: i64 = 64;
-/// The largest distance from now of a time that is sent by its low bits, which cover 16.8 s.
+/// The largest distance from now of a time that is sent by its low bits, which cover 16.8 s (A1-FRM-5).
 const RECENT_US: u64 = 4_000_000;
 
 #[cfg(test)]

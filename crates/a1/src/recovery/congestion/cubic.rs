@@ -171,6 +171,9 @@ impl Congestion for Cubic {
     }
 }
 
+/// RFC 9438, section 5.1.
 const C: f64 = 0.4;
+/// RFC 9438, section 4.6.
 const BETA: f64 = 0.7;
+/// RFC 9002, section 7.2.
 const MIN_PACKETS: f64 = 2.0;

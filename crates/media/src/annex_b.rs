@@ -1,6 +1,7 @@
 //! What the byte streams of H.264 and H.265 have in common: their limits and what can be wrong with them.
 
 /// Default of the largest access unit that [`AccessUnits`](crate::h264::AccessUnits) accepts, in bytes.
+/// Chosen, not measured.
 pub const DEFAULT_MAX_UNIT_BYTES: usize = 16 << 20;
 
 /// The bytes are not an H.264 byte stream.

@@ -373,7 +373,7 @@ fn stream_format(bytes: &[u8]) -> Option<Format> {
 
 /// The longest distance of two packets.
 const LONGEST_STRIDE: usize = ts::STRIDES[ts::STRIDES.len() - 1];
-/// Packets in a row whose begin tells a transport stream.
+/// Packets in a row whose start identifies a transport stream. Chosen, not measured.
 const TS_PACKETS: usize = 3;
 /// The container must be known after this number of bytes. Chosen, not measured.
 const MOST_FIRST_BYTES: usize = 256 << 10;

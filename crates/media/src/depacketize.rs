@@ -356,7 +356,7 @@ impl Markers {
     }
 }
 
-/// Pictures that end with their marker until markers are believed.
+/// Pictures that end with their marker until markers are believed. Chosen, not measured.
 const PROOFS: u8 = 3;
 /// Packets that come later than this were not overtaken: the sender counts anew (RFC 3550, A.1).
 const MOST_LATE: u16 = 100;

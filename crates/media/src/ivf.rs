@@ -147,6 +147,7 @@ impl Iterator for Reader {
 }
 
 const HEADER_BYTES: usize = 32;
+/// Longest header that is accepted; every writer in use has 32 bytes. Chosen, not measured.
 const LONGEST_HEADER_BYTES: usize = 1024;
 const FRAME_HEADER_BYTES: usize = 12;
 

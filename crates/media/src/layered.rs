@@ -21,7 +21,7 @@ pub const MAGIC: [u8; 4] = *b"FWLR";
 pub const VERSION: u8 = 1;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 32;
-/// Default of the largest record that a [`Reader`] accepts, in bytes.
+/// Default of the largest record that a [`Reader`] accepts, in bytes. Chosen, not measured.
 pub const DEFAULT_MAX_RECORD_BYTES: u32 = 1 << 20;
 
 /// The header of one record.

@@ -331,22 +331,24 @@ fn bounded(time: MediaTime) -> i64 {
     time.as_nanos().clamp(-(i64::MAX / 8), i64::MAX / 8)
 }
 
-/// Distance of audio frames before the first has said its own.
+/// Distance of audio frames before the first distance is known: the usual frame of Opus (RFC 6716, section
+/// 2.1.4).
 const DEFAULT_AUDIO_NS: i64 = 20_000_000;
 /// Forward gap that is no jump where arrivals are unknown: streams with few pictures a second exist. Chosen,
 /// not measured.
 const LARGEST_GAP: i64 = 10 * SECOND;
-/// A unit this much before the one before is inexact rather than a jump.
+/// A unit this much before its predecessor is inexact rather than a jump. Chosen, not measured.
 const SLACK: i64 = SECOND / 10;
-/// How far a container may interleave its tracks.
+/// How far a container may interleave its tracks. Chosen, not measured.
 const LARGEST_OVERLAP: i64 = 2 * SECOND;
-/// Tracks farther apart than this do not have the same clock.
+/// Tracks farther apart than this do not have the same clock. Chosen, not measured.
 const LARGEST_SKEW: i64 = 10 * SECOND;
-/// How long before it is shown a picture may be decoded.
+/// The longest time from a picture's decoding to its presentation. Chosen, not measured.
 const LARGEST_AHEAD: i64 = 10 * SECOND;
-/// Longest time between two times of a source that shows the distance of the pictures between.
+/// Longest distance of two times of a source that shows the distance of the pictures between. Chosen, not
+/// measured.
 const LONGEST_PACED: i64 = 60 * SECOND;
-/// How many distances the estimate of the frame interval remembers.
+/// Distances that the estimate of the frame interval remembers. Chosen, not measured.
 const MEAN_OF: i64 = 8;
 
 #[cfg(test)]

@@ -126,5 +126,5 @@ fn read_references(bits: &mut Bits, fields: &Fields) -> Option<References> {
 /// `refresh_frame_flags` of a frame that goes into all slots.
 const ALL: u32 = 0xff;
 
-/// The part of a header that is read ends well within these bytes.
+/// The part of a header that is read ends well within these bytes (AV1 specification, 5.9.2).
 const HEADER_BYTES: usize = 256;

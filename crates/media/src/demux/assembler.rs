@@ -485,14 +485,16 @@ fn restarts(format: Format, header: [u8; 2]) -> bool {
 
 /// Parts that begin as pictures do until they are taken for pictures. The parameter sets of one may be parts of their own.
 const ALIGNED_PARTS: u8 = 8;
-/// Parts whose pictures have not been found yet; of older ones nothing is known any more.
+/// Parts whose pictures have not been found yet; older ones are forgotten. Chosen, not measured.
 const MOST_OPEN_PARTS: usize = 4096;
-/// So much media may come before the tracks are announced without one that is missing.
+/// Media that may come before the tracks are announced without a missing one. Chosen, not measured.
 const LONGEST_WAIT_NS: i64 = 1_000_000_000;
-/// The same for pictures, the first of which has to be a key picture.
+/// The same for pictures, the first of which has to be a key picture: a usual interval of 2 s and a margin.
+/// Chosen, not measured.
 const LONGEST_WAIT_FOR_KEY_NS: i64 = 2_500_000_000;
-/// Bounds of what is kept meanwhile.
+/// Bound of the units that wait meanwhile. Chosen, not measured.
 const MOST_WAITING: usize = 4096;
+/// Bound of their bytes. Chosen, not measured.
 const MOST_WAITING_BYTES: usize = 64 << 20;
 
 #[cfg(test)]

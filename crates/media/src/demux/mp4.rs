@@ -340,5 +340,5 @@ fn places(moof: &Moof, tracks: &[Track], limit: usize, at: u64) -> Result<Vec<Pl
 }
 
 const OUTSIDE: &str = "a sample outside of its mdat";
-/// Most samples of a fragment.
+/// Most samples of a fragment. Chosen, not measured.
 const MAX_SAMPLES: usize = 1 << 16;

@@ -42,7 +42,7 @@ pub(super) fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(len)
 }
 
-/// No packet is longer.
+/// No packet is longer (RFC 6716, section 3.2.5).
 const LONGEST_US: u32 = 120_000;
 
 #[cfg(test)]

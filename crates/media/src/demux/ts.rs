@@ -408,5 +408,5 @@ const AC3: u8 = 0x6a;
 pub(super) const STRIDES: [usize; 3] = [PACKET_BYTES, PACKET_BYTES + 4, PACKET_BYTES + 16];
 /// Tag of the extension that says the channels of Opus.
 const OPUS_CHANNELS: u8 = 0x80;
-/// More tracks than this are not described.
+/// More tracks than this are not described. Chosen, not measured.
 const MOST_SKIPPED: usize = 32;

@@ -105,7 +105,8 @@ impl Bits<'_> {
     }
 }
 
-/// Frames of one packet: more than a second of sound. Each becomes a unit, which costs every viewer something.
+/// Frames of one packet: more than a second of sound. Each becomes a unit, which costs every viewer
+/// something. Chosen, not measured.
 const MOST_FRAMES: usize = 64;
 
 /// The clock may count twice the rate of the configuration's core: its frames then last twice as many ticks.
@@ -115,7 +116,7 @@ fn frame_ticks(config: &[u8], clock_rate: u32) -> i64 {
     i64::from(config.samples) * if doubled { 2 } else { 1 }
 }
 
-/// Samples of a frame whose configuration cannot be read: those of AAC-LC (ISO/IEC 14496-3, 4.5.2).
+/// Samples of a frame whose configuration cannot be read: `frameLengthFlag` 0 (ISO/IEC 14496-3, 4.4.1).
 const FRAME_SAMPLES: i64 = 1024;
 
 #[cfg(test)]

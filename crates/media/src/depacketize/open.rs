@@ -1,6 +1,6 @@
 //! The access unit that is being put together, and its limits.
 
-/// Largest frame that is put together; a larger one is dropped.
+/// Largest frame that is put together; a larger one is dropped. Chosen, not measured.
 pub const MAX_FRAME_BYTES: usize = 8 << 20;
 
 /// Most NAL units or OBUs of a frame. The levels of the codecs allow a few hundred slices; each costs something to look at, and

@@ -22,7 +22,7 @@ use crate::buffer::Buffer;
 pub const PREAMBLE: [u8; 8] = *b"FWCK\x01\x00\x00\x00";
 /// Payload bytes that fit into one chunk.
 pub const MAX_CHUNK_BODY: u32 = (1 << 24) - 1;
-/// Default of the largest record that a [`Reader`] accepts, in bytes.
+/// Default of the largest record that a [`Reader`] accepts, in bytes. Chosen, not measured.
 pub const DEFAULT_MAX_RECORD_BYTES: usize = 16 << 20;
 
 const FIRST: u8 = 1;

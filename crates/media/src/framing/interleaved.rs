@@ -28,7 +28,8 @@ use crate::video::repeater::Repeater;
 pub const FRAME_HEADER_BYTES: usize = 4;
 /// Default of the largest RTP packet: with the bytes before it 16 KiB.
 pub const DEFAULT_MAX_PACKET_BYTES: usize = (16 << 10) - FRAME_HEADER_BYTES;
-/// Pictures are not cut into packets below this, headers included, however little a caller wants.
+/// Pictures are not cut into smaller packets, headers included, however little a caller wants. Chosen, not
+/// measured.
 pub const MIN_PACKET_BYTES: usize = 256;
 
 /// Where one track's packets go.

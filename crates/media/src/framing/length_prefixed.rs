@@ -2,7 +2,7 @@
 
 use crate::buffer::Buffer;
 
-/// Default of the largest record that a [`Reader`] accepts, in bytes.
+/// Default of the largest record that a [`Reader`] accepts, in bytes. Chosen, not measured.
 pub const DEFAULT_MAX_RECORD_BYTES: u32 = 16 << 20;
 
 /// The stream is not a sequence of whole records.

@@ -27,7 +27,7 @@ pub(super) struct Blank {
     arithmetic: Option<Vec<u8>>,
 }
 
-/// The most macroblocks: those of 8192x4320.
+/// The most macroblocks: those of 8192x4320 (ITU-T H.264, table A-1, level 6.2).
 const MOST_MACROBLOCKS: u32 = 139_264;
 
 impl Blank {

@@ -81,7 +81,7 @@ impl ReferenceSet {
     }
 }
 
-/// Pictures that a decoder holds at most.
+/// Pictures that a decoder holds at most (ITU-T H.265, A.4.2).
 const MOST: u32 = 16;
 
 #[cfg(test)]

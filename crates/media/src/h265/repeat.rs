@@ -239,5 +239,5 @@ const TRAIL_R: u8 = 1;
 const FIRST_LEADING: u8 = 6;
 /// Main, Main 10 and Main Still Picture.
 const MAIN_PROFILES: [u8; 3] = [1, 2, 3];
-/// The smallest coding blocks of 8192x4320.
+/// The smallest coding blocks of 8192x4320 (ITU-T H.265, table A.8, level 6.2).
 const MOST_UNITS: usize = 552_960;

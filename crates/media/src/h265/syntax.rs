@@ -359,4 +359,5 @@ pub(super) const PICTURE_SETS: u32 = 64;
 /// Bytes of a NAL unit header.
 const HEADER: usize = 2;
 
+/// Most long-term reference pictures of a parameter set (ITU-T H.265, 7.4.3.2.1).
 const MOST_LONG_TERM: u32 = 32;

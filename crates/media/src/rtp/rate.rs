@@ -28,52 +28,56 @@ use super::sent::Reception;
 
 /// Segments of the initial window (RFC 6928).
 const INITIAL_SEGMENTS: f64 = 10.0;
-/// Bytes of a full packet on the wire.
+/// Bytes of a full packet on the wire: 1400, UDP and IPv4.
 const SEGMENT: f64 = 1428.0;
-/// The round trip where none is known: that of a far continent.
+/// The round trip where none is known: that of a far continent. Chosen, not measured.
 const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(200);
 /// A shorter round trip cannot be distinguished from the clock of a player. Chosen, not measured.
 const SHORTEST_ROUND_TRIP: Duration = Duration::from_micros(100);
-/// The queue that the sender may cause at the bottleneck, as over TCP.
+/// The queue that the sender may cause at the bottleneck, as over TCP (ADR 0042).
 const QUEUE_TARGET: Duration = Duration::from_millis(50);
-/// A queue that is longer is hardly a program that was busy.
+/// A longer queue is hardly a program that was busy. Chosen, not measured.
 const SURE_QUEUE: Duration = Duration::from_millis(200);
-/// A standing queue is another flow's if it keeps this share although the rate fell; the target is then so much above it.
+/// A queue is another flow's if it keeps this share although the rate fell. Chosen, not measured.
 const STANDING: f64 = 0.9;
+/// The factor by which the target is then above it. Chosen, not measured.
 const ADAPT: f64 = 1.5;
-/// The largest queue that is put up with (GCC, 5.4).
+/// The largest tolerated queue: the largest threshold of draft-ietf-rmcat-gcc-02, section 5.4.
 const MOST_QUEUE: Duration = Duration::from_millis(600);
-/// Share of losses up to which the rate rises.
+/// Share of losses up to which the rate rises (draft-ietf-rmcat-gcc-02, section 6).
 const LOW_LOSS: f64 = 0.02;
-/// Share of losses above which it falls.
+/// Share of losses above which it falls (draft-ietf-rmcat-gcc-02, section 6).
 const HIGH_LOSS: f64 = 0.1;
-/// What a queue leaves of the rate that arrived.
+/// The factor that a queue leaves of the arrived rate (draft-ietf-rmcat-gcc-02, section 5.5).
 const DECREASE: f64 = 0.85;
-/// The factor of an increase, for each report or second.
+/// The factor of an increase, for each report or second (draft-ietf-rmcat-gcc-02, section 5.5).
 const INCREASE: f64 = 1.08;
-/// The rate rises to at most this factor of what arrived: until congestion shows (RFC 5348), and after that (GCC).
+/// The rate rises to at most this factor of the arrived rate, until congestion shows (RFC 5348, section 4.3).
 const START_LEAD: f64 = 2.0;
+/// The same factor after that (draft-ietf-rmcat-gcc-02, section 5.5).
 const LEAD: f64 = 1.5;
-/// Weight of a new round trip and of a new capacity in their means. Reports are too rare for RFC 5348's tenth.
+/// Weight of a new round trip and of a new capacity in their means. Reports are too rare for RFC 5348's
+/// tenth. Chosen, not measured.
 const NEWEST: f64 = 0.5;
-/// Never less than this, in bytes per second: sound and a picture now and then.
+/// Never less than this, in bytes per second: sound and a picture now and then. Chosen, not measured.
 const LEAST: f64 = 4000.0;
-/// Never more than this, in bytes per second.
+/// Never more than this, in bytes per second: 10 Gbit/s.
 const MOST: f64 = 1.25e9;
-/// The shortest silence that counts, and the number of usual gaps between reports: three intervals (RFC 8083).
+/// The shortest silence that counts. Chosen, not measured.
 const SILENCE: Duration = Duration::from_secs(15);
+/// The number of usual gaps between reports that make a silence: three intervals (RFC 8083, section 4.1).
 const SILENT_GAPS: u64 = 3;
-/// Bytes between two reports of ffmpeg.
+/// Bytes between two reports of ffmpeg (ADR 0042).
 const USUAL_GAP_BYTES: u64 = 280_000;
-/// Reports of fewer packets say too little about losses.
+/// Reports of fewer packets say too little about losses. Chosen, not measured.
 const FEW_PACKETS: u64 = 8;
-/// Reports in a row, clear of congestion, after which the start is made up for.
+/// Reports in a row, clear of congestion, after which the fast growth of the start returns. Chosen, not measured.
 const CLEAR_REPORTS: u32 = 3;
-/// Reports in a row until a circuit breaker opens.
+/// Reports in a row until a circuit breaker opens (RFC 8083, section 4.3).
 const BREAKER_REPORTS: u32 = 3;
-/// The factor above TCP's share at which the circuit breaker counts.
+/// The factor above TCP's share at which the circuit breaker counts (RFC 8083, section 4.3).
 const BREAKER_FACTOR: f64 = 10.0;
-/// Round trips of this many reports make the smallest one.
+/// The smallest round trip is that of this many reports. Chosen, not measured.
 const ROUND_TRIPS: usize = 12;
 /// Deviation of the capacity as a share of its root, in kbit/s (as in WebRTC's implementation of GCC).
 const DEVIATION: f64 = 0.4;

@@ -25,16 +25,17 @@ pub const fn retransmission_payload_type(kind: Kind) -> u8 {
     }
 }
 
-/// For how long packets are kept: `rtx-time` in the description.
+/// Time for which packets are kept: `rtx-time` in the description (RFC 4588). Chosen, not measured.
 pub const RETRANSMISSION_TIME: Duration = Duration::from_secs(1);
 /// Bytes of packets that are kept, at most: a second of 8 Mbit/s.
 pub const MAX_RETRANSMISSION_BYTES: usize = 1 << 20;
 
-/// One byte may be sent again for this number of bytes that were sent: at a tenth lost, twice what is needed.
+/// One byte may be sent again for this number of sent bytes: at a tenth lost, twice the need. Chosen, not
+/// measured.
 const SENT_PER_REPEATED: u64 = 4;
-/// Bytes that may be sent again at once: most of a keyframe.
+/// Bytes that may be sent again at once: most of a keyframe. Chosen, not measured.
 const MAX_ALLOWANCE: u64 = 64 << 10;
-/// Requests that wait for the pace.
+/// Requests that wait for the pace. Chosen, not measured.
 const MAX_QUEUE: usize = 256;
 /// Time that a receiver may take, besides the round trip, to notice and report a loss. The packet after the
 /// gap comes within 40 ms at 25 pictures per second. Early feedback has a delay (RFC 4585, section 3.4).

@@ -7,9 +7,9 @@ use sdp_types::{Fmtp, RtpMap};
 
 use crate::unit::Kind;
 
-/// Longest text that [`parse`] reads.
+/// Longest text that [`parse`] reads. Chosen, not measured.
 pub const MAX_TEXT_BYTES: usize = 64 << 10;
-/// Most media that [`parse`] takes.
+/// Most media that [`parse`] takes. Chosen, not measured.
 pub const MAX_MEDIA: usize = 16;
 
 /// One video or audio track of a description.

@@ -97,5 +97,5 @@ fn common_divisor(mut one: i64, mut other: i64) -> i64 {
     one
 }
 
-/// Deepest reordering that a decoder of any codec can do.
+/// Deepest reordering of any codec: `max_num_reorder_frames` of H.264 and H.265.
 const DEEPEST: usize = 16;

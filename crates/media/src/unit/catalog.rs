@@ -171,16 +171,20 @@ impl Catalog {
     }
 }
 
-/// Pictures that may be shown after one that is decoded behind them: what codecs allow.
+/// Pictures that may be shown after one that is decoded behind them: the most of H.264 and H.265
+/// (`max_num_reorder_frames`).
 const REORDERED: usize = 16;
 
-/// Times of a rendition that is behind go on at this part of their pace until it has caught up.
+/// Times of a rendition that is behind go on at this part of their pace until it has caught up. Chosen, not
+/// measured.
 const CATCH_UP: i64 = 16;
 
-/// The first picture of another rendition is shown at least this much after the last one before.
+/// The first picture of another rendition is shown at least this much after the last one before. Chosen, not
+/// measured.
 const STEP_NS: i64 = 1_000_000;
 
-/// Renditions whose times are further apart have no common clock: they are left as they are.
+/// Renditions whose times are further apart have no common clock: they are left as they are. Chosen, not
+/// measured.
 const MOST_NS: u64 = 10_000_000_000;
 
 #[cfg(test)]

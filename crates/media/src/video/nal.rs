@@ -212,5 +212,5 @@ impl Reorder {
     }
 }
 
-/// No level allows more.
+/// No level allows more: `max_num_reorder_frames` of H.264 and H.265.
 const MOST_REORDERED: usize = 16;

@@ -12,7 +12,8 @@ use crate::unit::UnitHead;
 /// and put a few into order.
 const ENOUGH: usize = 20;
 
-/// The fewest repetitions that go together: a segment of its own for each would cost a slow path more than their bytes.
+/// The fewest repetitions that go together: a segment of its own for each would cost a slow path more than
+/// their bytes. Chosen, not measured.
 const TOGETHER: usize = 5;
 
 /// Follows what one receiver gets, and makes the repetitions for it.

@@ -66,7 +66,7 @@ pub(crate) fn trimmed(nal: &[u8]) -> &[u8] {
     &nal[..end]
 }
 
-/// Real sets have less than a tenth of that.
+/// Bytes of parameter sets that are kept. Real sets have less than a tenth of that.
 const MOST_BYTES: usize = 4096;
 
 #[cfg(test)]

@@ -84,9 +84,10 @@ impl Programs {
     }
 }
 
-/// Programs of a stream that are looked at.
+/// Programs of a stream that are looked at. Chosen, not measured.
 const MOST_PROGRAMS: usize = 64;
 /// Maps without video until one with nothing but sound is enough: a program may be announced and never come.
+/// Chosen, not measured.
 const MOST_LOOKS: u32 = 16;
 
 #[cfg(test)]

@@ -143,7 +143,7 @@ fn current(section: &[u8], table: u8) -> Option<&[u8]> {
 }
 
 const STUFFING: u8 = 0xff;
-/// Sections with a wrong checksum that are remembered.
+/// Sections with a wrong checksum that are remembered. Chosen, not measured.
 const MOST_DOUBTFUL: usize = 8;
 
 #[cfg(test)]

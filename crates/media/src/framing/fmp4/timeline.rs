@@ -74,10 +74,10 @@ impl Timeline {
     }
 }
 
-/// How long a picture may be shown because those behind it are missing.
+/// The longest time for which a picture is shown because the next ones are missing. Chosen, not measured.
 const BRIDGE_MS: u64 = 1500;
 
-/// Some readers take durations for signed. A longer gap is made up for by several samples.
+/// Some readers take durations for signed. Several samples fill a longer gap.
 const MAX_DURATION: u64 = i32::MAX as u64;
 
 #[cfg(test)]

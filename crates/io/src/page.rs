@@ -43,7 +43,7 @@ impl std::fmt::Debug for PageBuffer {
     }
 }
 
-/// The smallest page of any machine.
+/// The smallest page of any machine that Linux supports.
 const PAGE_BYTES: usize = 4 << 10;
 
 #[cfg(test)]

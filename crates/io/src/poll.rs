@@ -14,7 +14,8 @@ use rustix::io::Errno;
 /// The token of the [`Waker`] in [`Ready`] events.
 const WAKER_TOKEN: u64 = u64::MAX;
 
-/// How many events one [`Poller::wait`] fetches at most; the rest stay queued in the kernel.
+/// Events that one [`Poller::wait`] fetches at most; the rest stay queued in the kernel. Chosen, not
+/// measured.
 const EVENTS_PER_WAIT: usize = 256;
 
 /// What a file became ready for.

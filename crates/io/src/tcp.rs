@@ -42,7 +42,7 @@ impl IoSlice {
     }
 }
 
-/// How many slices one [`TcpSocket::send`] takes at most (`UIO_MAXIOV` is 1024; more than this gains nothing).
+/// Slices that one [`TcpSocket::send`] takes at most. `UIO_MAXIOV` is 1024. Chosen, not measured.
 pub const MAX_SLICES: usize = 256;
 
 impl TcpSocket {

@@ -51,7 +51,7 @@ impl TcpSocket {
     }
 }
 
-/// The socket reports at most this many at once; the poller reports the rest.
+/// The socket reports at most this many at once; the poller reports the rest. Chosen, not measured.
 const MAX_PER_CALL: usize = 1024;
 
 /// Flags of `linux/net_tstamp.h`: times of acknowledgements, by software, with the byte's number and without

@@ -32,7 +32,7 @@ struct Message(libc::msghdr);
 unsafe impl Send for Message {}
 
 impl SendBatch {
-    /// The most writes of one batch.
+    /// The most writes of one batch. Chosen, not measured.
     pub const MOST: usize = 64;
 
     /// Makes a ring.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 /// Weight of a new push time: the slow filter of the publication's figure 5.
 const SLOW: f64 = 0.2;
-/// Weight of a new arrival rate. The publication asks for a fast filter and gives no number.
+/// Weight of a new arrival rate. The publication asks for a fast filter and gives no number. Chosen, not
+/// measured.
 const FAST: f64 = 0.75;
 
 /// The overflow threshold `min(2L/3, L - lambda * m)` of a buffer of size `L`.

@@ -20,15 +20,15 @@ use super::pcapng::{Course, Entry, PacketLog, Place};
 
 use freshwire_io::poll::wait_precisely;
 
-/// Above this the 99th percentile of lateness makes a run untrustworthy.
+/// Above this the 99th percentile of lateness makes a run untrustworthy. Chosen, not measured.
 const LATENESS_LIMIT: Duration = Duration::from_millis(1);
 
-/// The shortest slice that the kernel grants.
+/// The shortest slice that the kernel grants (`__setparam_fair` in kernel/sched/syscalls.c: 0.1 ms).
 const SHORT_SLICE_NS: u64 = 100_000;
 
 const ETHERNET_HEADER_BYTES: usize = 14;
 
-/// Frames taken from one side before the other side and the deadlines get their turn.
+/// Frames taken from one side before the other side and the deadlines get their turn. Chosen, not measured.
 const BATCH_FRAMES: usize = 64;
 
 /// What an [`Emulator`] does beside carrying packets.

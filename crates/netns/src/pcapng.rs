@@ -22,7 +22,7 @@ const IF_DESCRIPTION: u16 = 3;
 const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 
-/// Packets that may wait for the disk.
+/// Packets that may wait for the disk. Chosen, not measured.
 const QUEUE_PACKETS: usize = 16_384;
 
 /// The side on which a packet was seen; its number is that of the interface in the log.

@@ -609,6 +609,7 @@ const FAR: &str = "fwfar0";
 const MIDDLE_NEAR: &str = "fwmid0";
 const MIDDLE_FAR: &str = "fwmid1";
 const PORT: u16 = 5001;
+/// A transfer without progress for this long has failed. Chosen, not measured.
 const STANDSTILL: Duration = Duration::from_secs(20);
 
 /// Payload of a full segment over Ethernet, with timestamps.

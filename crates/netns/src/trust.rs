@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Runs before a test gives up on the machine.
+/// Runs before a test gives up on the machine. Chosen, not measured.
 pub const RUNS: u32 = 3;
 
 /// How the line begins by which a test says that it measured; what follows is its name.

@@ -21,8 +21,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::{Namespaces, NetnsError};
 
-/// Connections, and senders of datagrams, that a proxy carries at once. A further connection is closed; a further sender takes the
-/// place of the one that was silent longest.
+/// Connections, and senders of datagrams, that a proxy carries at once. A further connection is closed; a
+/// further sender takes the place of the one that was silent longest. Chosen, not measured.
 const MAX_PEERS: usize = 256;
 
 /// Buffer of a socket towards this machine, each way; the kernel doubles it. Chosen, not measured.
@@ -31,12 +31,13 @@ const BUFFER_BYTES: usize = 4 * 1024;
 /// A loopback segment of 64 KiB does not fit into the receive buffer and would wait for a timer.
 const SEGMENT_BYTES: libc::c_int = 1448;
 
-/// What may wait unsent in a socket towards the link.
+/// Bytes that may wait unsent in a socket towards the link: a segment of Ethernet.
 const UNSENT_BYTES: libc::c_int = 1448;
 
+/// Bytes that a proxy copies at once: a segment of Ethernet.
 const PIECE_BYTES: usize = 1448;
 
-/// Time for a connection through the link, or to the server.
+/// Time for a connection through the link, or to the server. Chosen, not measured.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 type Connect = Arc<dyn Fn() -> io::Result<TcpStream> + Send + Sync>;

@@ -18,10 +18,11 @@ use rustix::net::{
 use super::types::{End, StandaloneError};
 use crate::{DirectionSnapshot, Lateness, Snapshot};
 
-/// Longest message; longer faults are cut.
+/// Longest message; longer faults are cut. Chosen, not measured.
 const MAX_BYTES: usize = 16 * 1024;
 
-/// Time for an answer on the busiest machine. Making namespaces takes the kernel up to some seconds.
+/// Time for an answer on the busiest machine. Making namespaces takes the kernel up to some seconds. Chosen,
+/// not measured.
 const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 /// Why a link that gave no answer in this time was ended.

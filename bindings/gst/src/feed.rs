@@ -91,7 +91,7 @@ impl Feed {
         &mut self.outlet
     }
 
-    /// One more pad. False: it comes too late.
+    /// Adds a pad. Returns `false` if the stream has already started without it.
     pub(crate) fn add(&mut self, kind: Kind) -> bool {
         let fits = self.assembler.is_none();
         if fits {

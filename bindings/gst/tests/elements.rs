@@ -426,7 +426,7 @@ fn states_can_be_changed_again_and_again() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_reason() {
+fn impossible_settings_are_refused_with_a_reason() {
     let Some(_one) = begin() else { return };
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap();

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_sender_knows_is_forgotten() {
+    fn acknowledged_ranges_are_forgotten() {
         let mut acks = Acks::new(Duration::ZERO);
         for number in [0, 2, 4] {
             acks.on_packet(at(0), number, DATA);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn kept_memory_is_bounded() {
         let pool = Pool::default();
         let payloads: Vec<Bytes> = (0..10).map(|_| pool.payload(pool.take(MOST / 3))).collect();
         drop(payloads);

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_in_heaps_does_not_shrink_it() {
+    fn reading_in_bursts_does_not_shrink_it() {
         let (mut window, mut clock) = (Window::new(&Qos::default()), (Timestamp::ZERO, 0));
         for count in [60, 60, 2, 1, 2] {
             take(&mut window, &mut clock, 1000, count, false);

@@ -268,7 +268,7 @@ mod tests {
 
     /// The plan that would be made agrees, on links and with frames of all sizes, early and late.
     #[test]
-    fn what_costs_nothing_is_sent_by_the_plan() {
+    fn a_frame_without_cost_is_sent_by_the_plan() {
         let counts = [AtomicU64::new(0), AtomicU64::new(0)];
         bolero::check!().with_type::<([u8; 12], u16, u8, u8, u8)>().for_each(
             |&(lens, kbit, one_way, age, life)| {

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_is_not_waited_for() {
+    fn an_abandoned_record_is_not_waited_for() {
         let (mut gated, gate) = gate(fifo(), 1);
         assert!(pick(&mut gated, 1) && !pick(&mut gated, 2));
         gated.outcome(&Record::numbered(9), Outcome::Dropped(Reason::Expired));

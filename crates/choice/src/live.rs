@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_receiver_lost_another_one_has() {
+    fn one_receivers_loss_is_not_anothers() {
         let mut first = crate::live();
         let mut second = first.for_another();
         first.outcome(&record(1, 0, 0), Outcome::Dropped(Reason::Expired));

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_offered_is_lost() {
+    fn a_record_that_was_never_offered_is_lost() {
         let mut lost = Lost::default();
         lost.seen(10);
         assert!(lost.contains(9));

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_says_commands_no_terminal() {
+    fn a_peers_text_commands_no_terminal() {
         assert_eq!(visible("caf\u{e9}\n\ta"), "caf\u{e9}\n\ta");
         assert_eq!(visible("\x1b]0;owned\x07\r\u{9b}2J"), "\\u{1b}]0;owned\\u{7}\\u{d}\\u{9b}2J");
         assert_eq!(visible("a\u{202e}b"), "a\\u{202e}b");

@@ -87,7 +87,7 @@ fn a_full_or_closed_standard_output_is_no_panic() {
 }
 
 #[test]
-fn what_a_server_answers_commands_no_terminal() {
+fn a_servers_answer_commands_no_terminal() {
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/live.fw", server.local_addr().unwrap());
     std::thread::spawn(move || {

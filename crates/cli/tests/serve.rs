@@ -332,7 +332,7 @@ fn gaps(times: &[i64]) -> Vec<i64> {
 }
 
 #[test]
-fn who_may_not_is_refused_and_the_log_says_why() {
+fn a_client_without_rights_is_refused_and_logged() {
     if !has_ffmpeg() {
         return;
     }

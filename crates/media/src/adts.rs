@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_skipped() {
+    fn bytes_between_frames_are_skipped() {
         let mut frames = Frames::new();
         frames.push(&[1, 2, 0xff, 0xff]);
         frames.push(&framed(b"one"));

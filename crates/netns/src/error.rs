@@ -21,9 +21,9 @@ pub enum NetnsError {
     /// A step of the set-up failed.
     #[error("cannot {step}: {source}")]
     Setup {
-        /// The operation.
+        /// The step that failed, as a verb phrase for the message.
         step: &'static str,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },

@@ -13,7 +13,8 @@
 //!                              kern_i      umod_i   user_i
 //! ```
 //!
-//! `kern_i` is the oldest record that the sender may still take, `user_i` the next free slot. `umod_i` is where the
+//! The sender consumes from `kern_i`, the oldest record that it may still take; the producer fills `user_i`, the
+//! next free slot. The names are those of the ABI and of Birkedal 2006, section 4.1.4. `umod_i` is where the
 //! sender is held back, if it is. Each slot's state word decides every race by compare-and-swap.
 //!
 //! - [`Region`]: the memory. [`Producer`], [`Consumer`], [`Editor`]: the roles.

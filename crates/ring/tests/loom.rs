@@ -156,7 +156,7 @@ fn a_record_is_taken_before_or_after_an_edit_never_within() {
 }
 
 #[test]
-fn what_a_hold_calls_safe_is_not_taken() {
+fn records_safe_by_a_hold_are_not_taken() {
     model(|| {
         let (_region, mut producer, mut sender) = roles();
         let _ = producer.push(0, b"a", &seq(1)).unwrap();

@@ -130,7 +130,7 @@ fn a_held_record_is_passed_over_and_comes_back_modified() {
 }
 
 #[test]
-fn what_grew_past_what_may_be_taken_stays_ready() {
+fn a_record_grown_past_the_limit_stays_ready() {
     let (mut producer, mut sender) = roles(4, 4);
     let index = producer.push(0, b"small", &seq(1)).unwrap().index;
     assert_eq!(queued(&mut sender)[0].len, 5);
@@ -392,7 +392,7 @@ fn at_ns(nanoseconds: u64) -> Timestamp {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_changes_nothing() {
+fn a_record_that_does_not_fit_is_refused_without_effect() {
     let (mut producer, mut sender) = roles(4, 3);
     assert_eq!(producer.push(0, &[0; 65], &seq(1)), Err(PushError::TooLarge));
     assert_eq!(producer.push(0, &[0; 64], &seq(1)), Err(PushError::TooLarge), "more than all blocks");

@@ -178,7 +178,7 @@ fn a_probe_of_the_internal_address_has_always_a_place() {
 }
 
 #[test]
-fn who_takes_no_answers_is_disconnected() {
+fn a_client_that_takes_no_answers_is_disconnected() {
     let limits = Limits { answer_timeout: Duration::from_millis(300), ..Limits::default() };
     let server = Server::new(TcpListener::bind("127.0.0.1:0").unwrap(), Access::open(), limits);
     let deaf = deaf(server.address, "/_/player.js");
@@ -189,7 +189,7 @@ fn who_takes_no_answers_is_disconnected() {
 }
 
 #[test]
-fn who_only_asks_is_disconnected_in_the_end() {
+fn a_client_that_only_asks_is_disconnected_in_the_end() {
     let limits = Limits { max_connection_age: Duration::from_millis(600), ..Limits::default() };
     let server = Server::new(TcpListener::bind("127.0.0.1:0").unwrap(), Access::open(), limits);
     let mut socket = TcpStream::connect(server.address).unwrap();

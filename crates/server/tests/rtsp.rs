@@ -367,7 +367,7 @@ fn a_udp_publisher_is_reordered_and_asked_for_a_keyframe() {
 }
 
 #[test]
-fn who_goes_over_to_tcp_by_itself_is_made_to() {
+fn a_player_that_goes_over_to_tcp_by_itself_is_made_to() {
     let server = Server::open();
     let mut client = server.client();
     let description = ANNOUNCED.replace("t=0 0\r\n", "t=0 0\r\na=tool:libavformat 61.7.100\r\n");
@@ -502,7 +502,7 @@ fn announcements_that_come_to_nothing_take_no_place() {
 }
 
 #[test]
-fn whoever_announces_and_does_not_record_loses_the_name() {
+fn an_announcement_without_record_loses_the_name() {
     let limits = Limits { request_timeout: Duration::from_millis(500), ..Limits::default() };
     let server = Server::new(Access::open(), limits);
     let mut holder = server.client();

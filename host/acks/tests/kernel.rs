@@ -152,7 +152,7 @@ fn kernel_learns_from_segments_as_the_model_does() {
 }
 
 #[test]
-fn what_the_filter_does_not_understand_passes() {
+fn packets_unknown_to_the_filter_pass() {
     let Some(mut kernel) = loaded(&Config { guard_ns: u64::MAX >> 2, ..Config::default() }) else { return };
     let redundant = Ack { number: 5000, window: 500, flags: ACK, ..Ack::default() };
     let known = Connection {

@@ -423,8 +423,8 @@ impl Receiver {
         Some(received)
     }
 
-    /// Receives from the kernel into the caller's buffer, and waits there. Nothing is pushed meanwhile: who waits takes the
-    /// first datagram. `None` if a signal ended it.
+    /// Receives from the kernel into the caller's buffer, and waits there. While the caller blocks in the
+    /// kernel, the pusher leaves the socket alone. `None` if a signal ended the wait.
     fn receive_direct(
         &self,
         state: Guard<'_, State>,

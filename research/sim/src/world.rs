@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// When a world begins.
+    /// Time at which a world starts.
     pub const START: Timestamp = Timestamp::from_nanos(1_000_000_000);
 
     /// Adds a path between the near and the far side.

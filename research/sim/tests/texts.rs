@@ -62,7 +62,7 @@ fn errors_name_the_place() {
 }
 
 #[test]
-fn what_is_not_said_has_a_default() {
+fn omitted_settings_have_a_default() {
     let scenario = Scenario::parse(GOOD, 1).unwrap();
     assert_eq!((scenario.length, scenario.trouble, scenario.seeds), (Duration::from_secs(2), None, 1.0));
     let (path, flow) = (&scenario.paths[0], &scenario.flows[0]);
@@ -106,7 +106,7 @@ const OPTIONS: [&str; 9] = [
 const EVENTS: [&str; 7] = ["", "rebind", "restart-near", "restart-far", "stall", "resume", "update-keys"];
 
 #[test]
-fn whatever_may_be_written_is_played() {
+fn every_valid_scenario_is_played() {
     bolero::check!().with_type::<[u8; 5]>().with_iterations(20).for_each(|[length, path, offer, option, event]| {
         let pick = |list: &'static [&'static str], place: &u8| list[usize::from(*place) % list.len()];
         let event = pick(&EVENTS, event);

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cited_has_to_be_there() {
+    fn a_cited_rule_must_exist() {
         let all = ("a.rs", "//= spec/x.md T-ONE-1, T-ONE-2, T-TWO-1");
         let wrong = |path: &str, text: &str| found(SPEC, &[all, (path, text)]);
         let sentence =

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_measure_is_run_once_more() {
+    fn a_test_without_a_measurement_is_run_once_more() {
         let script = "echo freshwire machine too busy: some: 2 s >&2";
         let reports = runner().run(vec![step("-p some --test timed", Lane::Waiting, script)]);
         let reports = reports.expect("sh runs");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_fails_where_nothing_may_be_skipped() {
+    fn a_missing_need_fails_where_nothing_may_be_skipped() {
         let needs_the_lab = || Step { needs: &[Need::Lab], ..step("some", Lane::First, "true") };
         let nowhere = Path::new("/nowhere");
         for (strict, failed) in [(false, false), (true, true)] {

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_of_the_idle_priority() {
+    fn kept_output_is_of_the_idle_priority() {
         let buffer = Mutex::default();
         let ended = shell("chrt --pid $$ >&2", Duration::from_secs(10), Output::KeptOfIdle(&buffer));
         assert_eq!(ended.problem, None);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_is_killed_with_its_children() {
+    fn a_hanging_program_is_killed_with_its_children() {
         let started = Instant::now();
         let ended = shell("sleep 60 & wait", Duration::from_millis(100), Output::Shown);
         assert!(ended.problem.is_some_and(|problem| problem.contains("killed")));

@@ -119,7 +119,7 @@ impl Session {
         self.flushing.store(flushing, Ordering::Relaxed);
     }
 
-    /// One more pad. False: it comes too late.
+    /// Adds a pad. Returns `false` if the stream has already started without it.
     pub(super) fn add(&self, kind: Kind) -> bool {
         lock(&self.open).as_mut().is_none_or(|open| open.server.is_some() && open.feed.add(kind))
     }

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn who_differs_in_key_psk_or_prologue_is_not_understood() {
+    fn another_key_psk_or_prologue_is_not_understood() {
         let ends = Ends::new();
         let (_, message) = ends.begin(ends.initiator());
         let stranger = StaticKey::generate([8; 32]);

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_first_makes_way_and_of_one_address_its_own() {
+    fn the_oldest_entry_makes_way_or_the_oldest_of_its_address() {
         let mut places = Places::default();
         let [one, two, three] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(address);
         for (serial, from) in [(1, one), (2, two), (3, two)] {

@@ -16,7 +16,7 @@ use super::{
     ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming, Refusal, WrongHandle,
 };
 
-/// A call that was understood.
+/// An initiator whose handshake message was decrypted.
 struct Caller {
     noise: Responder,
     key: PublicKey,

@@ -114,7 +114,7 @@ fn members_are_invited_with_the_address() {
 /// There is no time to notice that a report or a repair was lost. So both go twice, the report is answered
 /// once, and a SYNC behind them shows a gap soon.
 #[test]
-fn what_is_of_use_for_a_short_time_is_repaired_in_it() {
+fn short_lived_messages_are_repaired_within_their_lifetime() {
     let members = 12;
     let pairs = (0..members).map(|seed| Pair::new(lossy(10_000, 10, 0.3, seed))).collect();
     let mut stage = Stage::over(pairs, 1200);
@@ -374,7 +374,7 @@ fn a_packet_is_answered_for_once_however_often_it_is_asked_for() {
 }
 
 #[test]
-fn what_is_abandoned_is_not_repaired() {
+fn abandoned_messages_are_not_repaired() {
     let mut stage = Stage::new();
     stage.push(0, 100_000, Duration::from_secs(5));
     stage.run_for(Duration::from_millis(20), |member, _| member != 0);

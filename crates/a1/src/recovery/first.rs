@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_at_an_unknown_time_counts_with_what_comes_after_it() {
+    fn packets_of_unknown_time_count_with_their_successors() {
         let mut first = FirstRate::default();
         let number = first.on_sent();
         first.on_acked(number, 1250, Some(u32::MAX - 999));

@@ -181,7 +181,7 @@ fn the_loss_of_an_mtu_probe_is_no_sign_of_congestion() {
 }
 
 #[test]
-fn what_does_not_elicit_is_not_in_flight() {
+fn packets_that_elicit_nothing_are_not_in_flight() {
     let mut recovery = Recovery::new(&config(Controller::Copa), at(0));
     recovery.on_sent(at(0), Sent { eliciting: false, ..sent(0) });
     assert_eq!((recovery.in_flight(), recovery.timeout()), (0, None));
@@ -237,7 +237,7 @@ fn another_path_is_learnt_anew() {
 /// A window of large, marked packets dies on the old path.
 //= spec/a1.md A1-PATH-3
 #[test]
-fn what_is_lost_on_another_path_costs_the_present_one_nothing() {
+fn losses_on_another_path_cost_the_present_one_nothing() {
     let mut recovery = Recovery::new(&config(Controller::Copa), at(0));
     recovery.on_sent(at(0), Sent { bytes: 1472, mtu_probe: true, ..sent(0) });
     ack(&mut recovery, at(20), 0..=0, 0);
@@ -261,7 +261,7 @@ fn what_is_lost_on_another_path_costs_the_present_one_nothing() {
 
 //= spec/a1.md A1-CC-3
 #[test]
-fn what_elicits_nothing_may_come_with_a_congestion_mark_too() {
+fn packets_that_elicit_nothing_may_carry_a_congestion_mark() {
     let mut recovery = Recovery::new(&config(Controller::Copa), at(0));
     for number in 0..10 {
         recovery.on_sent(at(0), Sent { eliciting: number >= 8, ..sent(number) });

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_not_in_the_run() {
+    fn a_different_message_is_not_in_the_run() {
         let run = OpenRun::begin(7, 0, &message(70), message_time(), &mut Vec::new());
         assert!(run.takes(8, &message(71)));
         let later = |us| Message { generated_us: message(0).generated_us + us, ..message(71) };

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_is_read() {
+    fn packed_values_are_read_back() {
         bolero::check!().with_type::<(u8, u8, u8, u16)>().for_each(|&(current, wanted, why, changes)| {
             let rendition = |code: u8| (code < NONE).then_some(usize::from(code));
             let said = Selected {

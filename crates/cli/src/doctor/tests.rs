@@ -61,7 +61,7 @@ fn the_kernel_ring_is_optional_and_reported() {
 type Change = (&'static str, fn(&mut Machine));
 
 #[test]
-fn what_sending_needs_is_missing() {
+fn missing_needs_of_sending_are_failures() {
     let broken: [Change; 3] = [
         ("kernel", |machine| machine.kernel = "5.10.0-39-amd64".to_owned()),
         ("sealed memory file", |machine| machine.sealed_memory = Err("ENOSYS".to_owned())),
@@ -78,8 +78,8 @@ fn what_sending_needs_is_missing() {
 }
 
 #[test]
-fn what_could_be_better_is_a_warning_and_no_failure() {
-    let lesser: [Change; 13] = [
+fn possible_improvements_are_warnings_and_no_failures() {
+    let lesser: [Change; 15] = [
         // A package serves cameras, publishers and values without it.
         ("ffmpeg", |machine| machine.ffmpeg.ffmpeg = false),
         ("ffmpeg", |machine| machine.ffmpeg.ffprobe = false),
@@ -170,7 +170,7 @@ fn json_has_one_check_to_a_line_and_a_summary() {
 }
 
 #[test]
-fn what_the_probe_saw_survives_its_way_to_the_parent() {
+fn the_probes_observation_survives_its_way_to_the_parent() {
     for seen in [
         Observation::Works { late_us: 80, real_time: true, ipv6: false },
         Observation::NotPermitted("no".to_owned()),

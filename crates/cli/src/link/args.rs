@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_a_reason() {
+    fn impossible_settings_are_refused_with_a_reason() {
         for (arguments, reason) in [
             ("--burst 3", "--burst says how long losses last: say with --loss how many there are"),
             ("--rate 1Mbit --trace x", "give either --rate or --trace"),

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_failed_within_an_end_is_counted() {
+    fn failures_within_an_end_are_counted() {
         let snmp = "Ip: Forwarding InReceives\nIp: 1 7\nTcp: ActiveOpens AttemptFails\nTcp: 5 2\n\
                     Udp: InDatagrams NoPorts\nUdp: 0 1\nUdpLite: InDatagrams NoPorts\nUdpLite: 0 9\n";
         let dev =

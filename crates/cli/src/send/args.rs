@@ -436,7 +436,7 @@ impl Plan {
     }
 }
 
-/// What a receiver types.
+/// The command that a receiver runs to connect to this sender.
 const OTHER_SIDE: PeerHint = PeerHint { command: "freshwire recv --from", note: None };
 
 fn parse_reserve(text: &str) -> Result<Reserve, String> {
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_a_reason() {
+    fn impossible_settings_are_refused_with_a_reason() {
         for (arguments, reason) in [
             ("layers", "say where to send"),
             ("--to a:1 --listen 1 layers", "cannot be used with"),

@@ -123,7 +123,7 @@ fn netcat_and_python_get_the_newest_line_of_each_key() {
 }
 
 #[test]
-fn who_connects_again_gets_the_newest_line_of_each_key_first() {
+fn a_reconnecting_reader_gets_the_newest_line_of_each_key_first() {
     let (mut send, listener) = send_lines(&["--reconnect", "lines", "--key-field", "id"]);
     let mut stdin = send.stdin();
     let mut put = |line: &str| writeln!(stdin, "{line}").expect("it reads");
@@ -152,7 +152,7 @@ fn who_connects_again_gets_the_newest_line_of_each_key_first() {
 }
 
 #[test]
-fn who_never_connects_again_is_waited_for_as_long_as_drain_says() {
+fn a_reader_that_never_returns_is_awaited_for_the_drain_time() {
     let (mut send, listener) = send_lines(&["--reconnect", "--drain", "1s", "lines", "--key-field", "id"]);
     let mut stdin = send.stdin();
     drop(accept(&listener));

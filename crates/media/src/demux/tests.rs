@@ -243,7 +243,7 @@ fn a_fragmented_mp4_gives_pictures_and_sound_as_they_come() {
 }
 
 #[test]
-fn what_is_wrong_in_an_mp4_is_said() {
+fn faults_of_an_mp4_are_reported() {
     let boxed = |kind: &[u8], body: &[u8]| [&(body.len() as u32 + 8).to_be_bytes(), kind, body].concat();
     let begin = boxed(b"ftyp", b"iso5\0\0\0\0");
     let find = |kind: &[u8]| MP4.windows(4).position(|window| window == kind).expect("there") - 4;
@@ -369,7 +369,7 @@ fn another_format_goes_on_with_the_next_group() {
 }
 
 #[test]
-fn what_is_no_stream_is_refused() {
+fn other_data_than_a_stream_is_refused() {
     for (bytes, expected) in [
         (&b"<html><body>404 Not Found</body></html>".repeat(30)[..], DemuxError::Unknown),
         (b"", DemuxError::Unknown),

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_overtaken_is_waited_for() {
+    fn an_overtaken_packet_is_waited_for() {
         let mut order = Reorder::default();
         for number in [65_534, 0, 1, 1, 65_535] {
             order.push(packet(number), at(0));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_given_up_and_what_is_late_goes_on() {
+    fn a_lost_packet_is_given_up_and_a_late_one_goes_on() {
         let mut order = Reorder::default();
         for (number, millis) in [(5, 0), (7, 10), (9, 30)] {
             order.push(packet(number), at(millis));

@@ -92,7 +92,7 @@ fn video_tracks(codec: VideoCodec) -> Tracks {
 }
 
 #[test]
-fn what_the_server_sends_comes_back() {
+fn packets_of_the_server_come_back() {
     let set = vec![0x67, 1, 2, 3];
     let unit = |header: [u8; 2], fill: u8| {
         let mut bytes = vec![0, 0, 0, 1, header[0], header[1], 1, 0, 0, 0, 1, header[0], header[1]];
@@ -181,7 +181,7 @@ fn timestamps_go_back_and_forth_and_wrap() {
 
 /// Pictures of two packets with what senders put between; each has to come out as it was.
 #[test]
-fn what_means_nothing_is_passed_over() {
+fn meaningless_packets_are_passed_over() {
     let between: [&[u8]; 8] =
         [&[], &[0, 1, 2], &[30, 1, 2], &[31], &[25, 0, 0], &[29, 0x81, 1], &[24, 0, 0], &[24, 0, 0, 0]];
     for odd in between {

@@ -222,7 +222,7 @@ pub(super) fn opus() -> Sound {
     Sound { track, frame: &[0xfc, 0xff, 0xfe], samples: 960 }
 }
 
-/// The units of both tracks in the order of their decode times. Media time begins at an odd place.
+/// The units of both tracks in the order of their decode times. Their first media time is far from zero.
 pub(super) fn stream(video: Option<Pictures>, sound: Option<Sound>) -> (Arc<Tracks>, Vec<Unit>) {
     let (video, mut units) = video.unzip();
     let tracks = Arc::new(Tracks { video, audio: sound.as_ref().map(|sound| sound.track.clone()) });

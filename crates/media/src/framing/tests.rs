@@ -129,7 +129,7 @@ fn length_prefixed_records_at_any_split() {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_values_are_read_back() {
     type Input = (Vec<(u32, Vec<u8>, Option<u8>)>, u8, u8);
     bolero::check!().with_iterations(crate::testing::ITERATIONS).with_type::<Input>().for_each(
         |(records, max, step)| {

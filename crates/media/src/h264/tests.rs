@@ -195,7 +195,7 @@ fn any_split_gives_the_same_units() {
 }
 
 #[test]
-fn what_is_no_stream_is_refused() {
+fn other_data_than_a_stream_is_refused() {
     assert_eq!(split(b"RIFF....", 3, 100).1, Some(AnnexBError::NoStartCode));
     assert_eq!(split(&[0, 0, 0], 3, 100), (vec![], None));
     let slice = [0, 0, 0, 1, 0x65, 0x88, 0x84, 0, 0x10];

@@ -71,7 +71,8 @@ const SILENT_GAPS: u64 = 3;
 const USUAL_GAP_BYTES: u64 = 280_000;
 /// Reports of fewer packets say too little about losses. Chosen, not measured.
 const FEW_PACKETS: u64 = 8;
-/// Reports in a row, clear of congestion, after which the fast growth of the start returns. Chosen, not measured.
+/// Reports in a row, clear of congestion and limited by the stream, after which the rate rises as at the
+/// start (RFC 5348, section 4.3). Their number is chosen, not measured.
 const CLEAR_REPORTS: u32 = 3;
 /// Reports in a row until a circuit breaker opens (RFC 8083, section 4.3).
 const BREAKER_REPORTS: u32 = 3;

@@ -289,7 +289,7 @@ fn obus_go_one_by_one_without_their_sizes() {
 }
 
 #[test]
-fn what_cannot_go_is_refused() {
+fn units_too_large_to_send_are_refused() {
     let tracks_264 = Arc::new(tracks(h264(), aac()));
     let plan = |head: UnitHead| Packets::new(Arc::new(head), 0).map(|_| ());
     let video = |parts: &[_]| unit(&tracks_264, Kind::Video, 1, parts).0;

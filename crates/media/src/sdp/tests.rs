@@ -64,7 +64,7 @@ a=fmtp:98 apt=96;rtx-time=1000\r
 }
 
 #[test]
-fn what_is_described_is_read_back() {
+fn a_description_is_read_back() {
     let read = |video, audio| parse(describe(&tracks(video, audio), &session()).unwrap().as_bytes()).unwrap();
     let media = read(h264(), aac());
     let sets = vec![vec![0x67, 0x42, 0xc0, 0x1e, 1], vec![0x68, 1, 2]];
@@ -105,7 +105,7 @@ fn av1_says_its_profile_level_and_tier() {
 }
 
 #[test]
-fn what_cannot_be_described_says_why() {
+fn an_impossible_description_has_a_reason() {
     let describe = |tracks: &Tracks| describe(tracks, &session()).unwrap_err();
     assert_eq!(describe(&Tracks::default()), DescribeError::Empty);
     assert_eq!(describe(&tracks(VideoCodec::Av1 { sequence_header: vec![] }, aac())), DescribeError::Config);
@@ -164,7 +164,7 @@ fn errors_say_what_is_wrong() {
 
 /// Lines that nobody needs, as cameras and encoders write them.
 #[test]
-fn what_nobody_needs_is_no_reason_to_refuse() {
+fn unneeded_lines_are_no_reason_to_refuse() {
     let media = "m=video 0 RTP/AVP 96\na=rtpmap:96 H264/90000\na=control:streamid=0\n";
     let head = "v=0\no=- 1 1 IN IP4 127.0.0.1\ns=t\nc=IN IP4 127.0.0.1\nt=0 0\n";
     let without = |line: &str, with: &str| format!("{}{media}", head.replace(line, with));

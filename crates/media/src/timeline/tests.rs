@@ -186,7 +186,7 @@ fn tracks_with_different_clocks_are_aligned() {
 }
 
 #[test]
-fn whatever_a_source_says_the_promise_is_kept() {
+fn the_promise_is_kept_for_any_source() {
     type Step = (u8, i64, i16, u8, u8);
     bolero::check!().with_iterations(crate::testing::ITERATIONS).with_type::<Vec<Step>>().for_each(|steps| {
         let mut timeline = Timeline::default();

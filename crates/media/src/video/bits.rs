@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         bolero::check!().with_iterations(crate::testing::ITERATIONS).with_type::<Vec<(u8, u32)>>().for_each(
             |values| {
                 let signed = |value: u32| value as i32 / 2;

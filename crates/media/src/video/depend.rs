@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_covered_is_not_named() {
+    fn covered_dependencies_are_not_named() {
         let mut all = Dependencies::default();
         assert_eq!(all.add(Use::Key, &[], |_| false).unwrap().refs, [0, 0]);
         assert_eq!(all.add(Use::Reference, &[0], |_| false).unwrap().refs, [1, 0]);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_not_forgotten() {
+    fn held_units_are_not_forgotten() {
         let mut all = Dependencies::default();
         all.add(Use::Key, &[], |_| true).unwrap();
         for _ in 0..100 {

@@ -236,7 +236,7 @@ fn a_missing_reference_shuts_the_stream_until_a_key() {
 }
 
 #[test]
-fn what_is_too_large_is_an_error_and_not_the_end() {
+fn a_too_large_unit_is_an_error_and_not_the_end() {
     let units = stream(Format::H265, OPEN_H265, usize::MAX);
     let mut parser = Parser::with_limit(Format::H265, 4000);
     parser.push(&units[0].bytes);

@@ -27,9 +27,9 @@ pub enum StandaloneError {
     /// The system refused something to this process.
     #[error("cannot {step}: {source}")]
     System {
-        /// The operation.
+        /// The step that failed, as a verb phrase for the message.
         step: &'static str,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },

@@ -397,7 +397,7 @@ fn a_watcher_that_breaks_the_protocol_hears_why() {
 }
 
 #[test]
-fn who_may_view_and_who_may_publish() {
+fn viewing_and_publishing_need_their_rights() {
     let mut rules = Rules::default();
     let user = |name: &str, view: Names, publish: Names| {
         (

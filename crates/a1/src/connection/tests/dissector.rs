@@ -544,7 +544,7 @@ fn any_packet_is_read_as_the_crate_reads_it() {
 }
 
 #[test]
-fn whatever_comes_as_a_datagram_does_not_trip_the_script() {
+fn no_datagram_trips_the_script() {
     if !has_tshark() {
         return;
     }
@@ -652,7 +652,7 @@ fn a_groups_packets_are_readable_after_an_observed_invitation() {
 }
 
 #[test]
-fn what_the_capture_has_cut_is_not_called_malformed() {
+fn packets_cut_by_the_capture_are_not_called_malformed() {
     if !has_tshark() {
         return;
     }

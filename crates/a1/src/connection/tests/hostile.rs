@@ -174,7 +174,7 @@ fn ack(largest: u64, length: u64) -> Frame<'static> {
 
 //= spec/a1.md A1-FRM-1, A1-FRM-2, A1-ACK-4, A1-FLOW-3
 #[test]
-fn what_breaks_a_rule_ends_the_connection_with_a_reason() {
+fn a_broken_rule_ends_the_connection_with_a_reason() {
     let large = [0; 10_001];
     let shards =
         |len, bytes| Frame::Repair(Parity { id: 0, message: message(len), index: 0, count: 1, bytes });

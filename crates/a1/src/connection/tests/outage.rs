@@ -33,7 +33,7 @@ fn offer(pair: &mut Pair, first: u64, time: Duration) -> (u64, usize) {
 }
 
 #[test]
-fn what_expires_in_an_outage_is_dropped_when_it_does() {
+fn messages_that_expire_in_an_outage_are_dropped_at_once() {
     let mut pair = interrupted(Duration::from_secs(5));
     let (next, most) = offer(&mut pair, 0, Duration::from_secs(6));
     assert!(most <= 2 * (LIFETIME.as_nanos() / EVERY.as_nanos()) as usize, "{most} records are queued");

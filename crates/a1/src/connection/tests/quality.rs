@@ -46,7 +46,7 @@ fn at_once(pair: &mut Pair, from: usize) -> usize {
 
 //= spec/a1.md A1-QOS-8
 #[test]
-fn what_left_without_a_limit_is_no_debt_once_there_is_one() {
+fn bytes_sent_without_a_limit_are_no_debt_to_a_later_one() {
     let mut pair = quick(Qos { send_burst: 10_000, ..Qos::default() });
     assert_eq!(arrive(&mut pair, 0, 10_000, Duration::from_secs(3)), 10_000_000);
     change(&mut pair, 0, |qos| qos.send_average = AVERAGE);
@@ -177,7 +177,7 @@ fn as_many_messages_are_outstanding_as_the_receiver_allows() {
 
 //= spec/a1.md A1-FLOW-5
 #[test]
-fn what_a_slow_application_takes_is_as_fresh_as_its_pace_allows() {
+fn a_slow_application_gets_data_as_fresh_as_its_pace() {
     let mut pair = quick(Qos::default());
     pair.ends[0].connection.set_policy(Box::new(freshwire_choice::expiring()));
     pair.consume(1, false);

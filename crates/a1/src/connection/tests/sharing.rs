@@ -43,7 +43,7 @@ fn lens(kind: u8) -> usize {
 /// Messages that are alike have one head, those beside them do not, and nobody can tell by what arrives but for a little time.
 //= spec/a1.md A1-FRM-4, A1-FRM-5
 #[test]
-fn whatever_shares_a_packet_arrives_as_it_was() {
+fn messages_that_share_a_packet_arrive_unchanged() {
     check!().with_iterations(300).with_type::<(u8, Vec<Step>)>().for_each(|(seed, steps)| {
         // Where SYNCs are lost, the sender's clock is known less well.
         let (loss, rounding) = if seed % 4 == 0 { (0.05, ROUNDING * 1000) } else { (0.0, ROUNDING) };
@@ -106,7 +106,7 @@ fn low_bits_of_a_number_mean_the_one_nearest_to_the_newest() {
 
 /// The commit point is when its first packet is made, and not when there was no room for it in one.
 #[test]
-fn what_has_no_room_in_a_packet_can_still_be_dropped() {
+fn a_message_without_room_in_a_packet_can_still_be_dropped() {
     let mut pair = Pair::new(lossy(100_000, 5, 0.0, 1));
     pair.run_for(Duration::from_secs(1));
     let now = pair.now;

@@ -111,7 +111,7 @@ fn a_server_that_hands_out_cookies_without_end_is_left_alone() {
 
 //= spec/a1.md A1-HS-7
 #[test]
-fn what_comes_from_elsewhere_does_not_disturb_a_handshake() {
+fn packets_from_elsewhere_do_not_disturb_a_handshake() {
     let (mut world, initiation) = until_cookie();
     world.deliver(&initiation);
     world.launch();

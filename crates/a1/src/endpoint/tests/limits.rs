@@ -107,7 +107,7 @@ fn half_open_connections_are_bounded_and_forgotten() {
 
 /// The places are for those who need them for a round trip, however many others there are.
 #[test]
-fn whoever_takes_all_places_keeps_nobody_out() {
+fn a_flood_of_initiators_keeps_nobody_out() {
     let mut world = limited(Limits { half_open: 10, ..Limits::default() });
     half_open_storm(&mut world, 30);
     world.connect();
@@ -127,7 +127,7 @@ fn one_address_has_few_of_the_places() {
 
 //= spec/a1.md A1-HS-8
 #[test]
-fn who_is_refused_takes_no_place() {
+fn a_refused_initiator_takes_no_place() {
     let limits = Limits { half_open: 10, connections: 3, ..Limits::default() };
     let config = server_config().limits(limits).allowed([key(1).public_key()]);
     let mut world = World::new(client_config(), config);

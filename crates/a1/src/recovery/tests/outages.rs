@@ -72,7 +72,7 @@ fn out_of_an_outage_a_word_changes_nothing() {
 }
 
 #[test]
-fn what_an_outage_swallows_is_no_share_of_losses() {
+fn packets_lost_in_an_outage_are_no_share_of_losses() {
     let (mut recovery, now, number) = outage();
     assert_eq!(recovery.loss(), 0.0);
     let later = now + ms(60);

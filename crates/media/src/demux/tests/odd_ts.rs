@@ -246,7 +246,7 @@ fn a_byte_stream_is_found_behind_something_else() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
+fn unreadable_tracks_are_reported() {
     let mut demux = Demux::new(Config::default());
     let mut mux = Mux::default();
     for _ in 0..4 {

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_chain_depends_on_is_never_left_out() {
+    fn dependencies_of_the_chain_are_never_left_out() {
         const CHAIN_B: u8 = P;
         let tracks = tracks(&crate::testing::X264_SEQUENCE);
         let seen = groups(&tracks, &[&[], &[CHAIN_B, LEAF_B], &[], &[CHAIN_B, LEAF_B]]);

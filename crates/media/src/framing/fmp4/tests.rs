@@ -212,7 +212,7 @@ fn of_track(movie: &Movie, track_id: u32) -> Vec<&Sample> {
 }
 
 #[test]
-fn whatever_is_dropped_a_page_gets_tracks_without_jumps() {
+fn a_page_gets_tracks_without_jumps_despite_drops() {
     let Some(video) = clip::h264() else { return };
     let (_, units) = clip::stream(Some(video), Some(clip::aac()));
     let mut overtook = 0;
@@ -367,7 +367,7 @@ fn new_tracks_are_described_at_the_next_key_unit() {
 }
 
 #[test]
-fn what_cannot_be_decoded_is_skipped() {
+fn undecodable_units_are_skipped() {
     let tracks = vp9(160);
     let huge = vp9(100_000);
     let units = pictures(&[&tracks, &tracks, &tracks, &tracks, &huge, &huge, &tracks, &tracks, &tracks]);

@@ -80,7 +80,7 @@ fn catalog(units: &[(UnitHead, Vec<u8>)]) -> Arc<Catalog> {
 type Sent = ([Option<u16>; 3], bool, bool, u16);
 
 #[test]
-fn what_is_sent_arrives_and_leaves_no_gap() {
+fn sent_packets_arrive_without_a_gap() {
     let tracks = Arc::new(tracks(h264(), aac()));
     bolero::check!()
         .with_iterations(crate::testing::ITERATIONS)

@@ -191,7 +191,7 @@ fn check(bytes: &[u8], units: &[&Unit]) -> Reader {
 }
 
 #[test]
-fn whatever_is_dropped_the_stream_is_whole() {
+fn the_stream_is_whole_despite_drops() {
     let Some(video) = clip::h264() else { return };
     let (tracks, units) = clip::stream(Some(video), Some(clip::aac()));
     for seed in 0..40 {
@@ -327,7 +327,7 @@ fn new_tracks_make_a_new_map() {
 }
 
 #[test]
-fn what_cannot_be_carried_is_said_or_skipped() {
+fn unsupported_units_are_reported_or_skipped() {
     let (_, mut units) = filled(&[10; 9]);
     let refused = |video: Option<VideoCodec>, audio: Option<AudioTrack>| {
         let video = video.map(|codec| VideoTrack { codec, width: 16, height: 16 });

@@ -130,7 +130,7 @@ fn a_group_is_over_once_the_next_keyframe_has_arrived() {
 }
 
 #[test]
-fn what_is_kept_is_bounded_in_time_and_bytes() {
+fn kept_packets_are_bounded_in_time_and_bytes() {
     let mut retransmitter = filled();
     let late = at(0) + RETRANSMISSION_TIME + Duration::from_millis(1);
     assert_eq!(retransmitter.request(late, ROUND_TRIP, 65_533), Err(Refusal::Late));
@@ -144,7 +144,7 @@ fn what_is_kept_is_bounded_in_time_and_bytes() {
 }
 
 #[test]
-fn what_is_allocated_is_bounded() {
+fn allocation_is_bounded() {
     for (len, count) in [(0, 3 * MAX_PACKETS), (1388, 2000), (60_000, 50)] {
         let mut retransmitter = Retransmitter::new(Kind::Video, SSRC, 0);
         for number in 0..count {

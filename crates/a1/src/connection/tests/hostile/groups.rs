@@ -138,7 +138,7 @@ fn pieces_of_messages_of_a_group_are_counted_and_bounded() {
 }
 
 #[test]
-fn what_will_not_come_of_a_group_is_remembered_up_to_a_bound() {
+fn missing_messages_of_a_group_are_remembered_up_to_a_bound() {
     let mut liar = Liar::new();
     invite(&mut liar, 0, 0);
     for id in 0..1000 {

@@ -49,7 +49,7 @@ fn control_frames_leave_beyond_the_window_up_to_a_bound() {
 }
 
 #[test]
-fn what_is_no_block_does_not_wait_for_ever() {
+fn control_frames_do_not_wait_for_ever() {
     let mut liar = full();
     for id in 0..1000 {
         liar.tell(&Frame::Gone { id, len: 1, reason: Reason::Expired });

@@ -113,7 +113,7 @@ fn breaches_of_the_framing_end_with_1002() {
 }
 
 #[test]
-fn what_came_before_a_breach_arrives() {
+fn messages_before_a_breach_arrive() {
     let (events, violation, _) =
         read(&[frame(0x81, b"fine"), frame(0x83, b""), frame(0x81, b"late")].concat());
     assert_eq!((events, violation), (vec![text("fine")], Some(Violation::Opcode(3))));

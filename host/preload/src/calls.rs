@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use freshwire_push::pushed::{Pushed, State};
+use freshwire_push::pushed::{PushedSocket, State};
 use libc::{
     c_int, c_long, c_uint, c_ulong, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec,
 };
@@ -343,7 +343,7 @@ pub unsafe extern "C" fn recvmmsg(
     if received < 0 && done > 0 { number } else { received + number }
 }
 
-fn count_received(pushed: &Pushed, received: c_int, peeks: bool) {
+fn count_received(pushed: &PushedSocket, received: c_int, peeks: bool) {
     if !peeks {
         pushed.received(u64::try_from(received).unwrap_or(0));
     }

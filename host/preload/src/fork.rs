@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::{Arc, MutexGuard, Once, RwLockWriteGuard};
 
-use freshwire_push::pushed::Pushed;
+use freshwire_push::pushed::PushedSocket;
 use freshwire_push::pusher::Pusher;
 use freshwire_push::sys;
 
@@ -15,7 +15,7 @@ use crate::tables;
 /// Locks held from before a fork until after it.
 struct HeldLocks {
     pusher: MutexGuard<'static, Option<Pusher>>,
-    sockets: RwLockWriteGuard<'static, BTreeMap<RawFd, Arc<Pushed>>>,
+    sockets: RwLockWriteGuard<'static, BTreeMap<RawFd, Arc<PushedSocket>>>,
     relatives: MutexGuard<'static, Vec<Relative>>,
     /// The thread's gate: it touches no socket meanwhile.
     gate: Option<MutexGuard<'static, ()>>,

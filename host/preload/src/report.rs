@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use freshwire_push::pushed::Pushed;
+use freshwire_push::pushed::PushedSocket;
 
 use crate::settings::settings;
 use crate::tables;
@@ -15,7 +15,7 @@ static DROPPED: AtomicU64 = AtomicU64::new(0);
 static PEAK: AtomicU64 = AtomicU64::new(0);
 
 /// Counts what was done for a socket that is closed.
-pub(crate) fn add(pushed: &Pushed) {
+pub(crate) fn add(pushed: &PushedSocket) {
     let Some(state) = pushed.try_lock() else { return };
     SOCKETS.fetch_add(1, Ordering::Relaxed);
     PUSHES.fetch_add(state.counters.pushes, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use freshwire_push::Policy;
-use freshwire_push::pushed::{Pushed, Rules};
+use freshwire_push::pushed::{PushedSocket, Rules};
 use freshwire_push::pusher::Pusher;
 use freshwire_push::queue::Queue;
 use freshwire_push::sys;
@@ -64,7 +64,7 @@ pub(crate) fn bound(fd: RawFd) {
 
 /// The socket of a receive; `None` for the kernel alone. `is_socket`: the call is one for sockets, so it is worth asking
 /// what an unknown descriptor is.
-pub(crate) fn of_receive(fd: RawFd, is_socket: bool) -> Option<Arc<Pushed>> {
+pub(crate) fn of_receive(fd: RawFd, is_socket: bool) -> Option<Arc<PushedSocket>> {
     let kind = kind(fd)?;
     match kind.load(Ordering::Acquire) {
         SERVED => read().get(&fd).map(Arc::clone),
@@ -89,13 +89,13 @@ pub(crate) fn may_be_udp(fd: RawFd) -> bool {
 }
 
 /// The socket of a call that only asks, if it is served.
-pub(crate) fn served(fd: RawFd) -> Option<Arc<Pushed>> {
+pub(crate) fn served(fd: RawFd) -> Option<Arc<PushedSocket>> {
     let is_served = kind(fd)?.load(Ordering::Acquire) == SERVED;
     if is_served { read().get(&fd).map(Arc::clone) } else { None }
 }
 
 /// Serves the descriptor as another one of its socket is.
-fn share(fd: RawFd, sockets: &mut Sockets) -> Option<Arc<Pushed>> {
+fn share(fd: RawFd, sockets: &mut Sockets) -> Option<Arc<PushedSocket>> {
     let cookie = sys::cookie(fd).ok()?;
     let same = sockets.values().find(|pushed| pushed.cookie() == cookie).map(Arc::clone)?;
     sockets.insert(fd, Arc::clone(&same));
@@ -104,7 +104,7 @@ fn share(fd: RawFd, sockets: &mut Sockets) -> Option<Arc<Pushed>> {
     Some(same)
 }
 
-fn register(fd: RawFd) -> Option<Arc<Pushed>> {
+fn register(fd: RawFd) -> Option<Arc<PushedSocket>> {
     let mut sockets = write();
     if let Some(same) = share(fd, &mut sockets) {
         return Some(same);
@@ -114,7 +114,7 @@ fn register(fd: RawFd) -> Option<Arc<Pushed>> {
     let policy = if settings.oldest { Policy::Oldest } else { Policy::Newest };
     let queue = Queue::new(settings.memory, policy, None);
     let rules = Rules { keep_one: true, may_push: Some(relatives::may_push), ..Rules::default() };
-    let pushed = Arc::new(Pushed::new(fd, queue, rules).ok()?);
+    let pushed = Arc::new(PushedSocket::new(fd, queue, rules).ok()?);
     let mut pusher = pusher();
     if pusher.is_none() {
         *pusher = Pusher::spawn(true).ok();

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use freshwire_push::pushed::Pushed;
+use freshwire_push::pushed::PushedSocket;
 use freshwire_push::pusher::Pusher;
 
 /// Descriptors from here on are served by the kernel alone.
@@ -24,7 +24,7 @@ pub(crate) const SERVED: u8 = 4;
 
 pub(crate) static KINDS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(UNKNOWN) }; DESCRIPTORS];
 
-pub(crate) type Sockets = BTreeMap<RawFd, Arc<Pushed>>;
+pub(crate) type Sockets = BTreeMap<RawFd, Arc<PushedSocket>>;
 
 static SOCKETS: RwLock<Sockets> = RwLock::new(BTreeMap::new());
 
@@ -73,6 +73,6 @@ pub(crate) fn begin_anew(sockets: &mut Sockets) {
 }
 
 /// All sockets that are served.
-pub(crate) fn all() -> Vec<Arc<Pushed>> {
+pub(crate) fn all() -> Vec<Arc<PushedSocket>> {
     read().values().map(Arc::clone).collect()
 }

@@ -44,7 +44,7 @@ const LOAN: Duration = Duration::from_micros(50);
 /// ever. Chosen, not measured.
 const ROUNDS: usize = 32;
 
-/// How a [`Pushed`] treats its socket.
+/// How a [`PushedSocket`] treats its socket.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules {
     /// Leave the newest datagram in the kernel's buffer. The socket stays readable for `poll` and its relatives as long
@@ -139,7 +139,7 @@ pub enum NextCheck {
 
 /// A socket whose buffer is emptied before it overflows.
 #[derive(Debug)]
-pub struct Pushed {
+pub struct PushedSocket {
     fd: RawFd,
     cookie: u64,
     rules: Rules,
@@ -158,7 +158,7 @@ pub struct Pushed {
     seen_at: AtomicU64,
 }
 
-impl Pushed {
+impl PushedSocket {
     /// The state of a UDP socket. The descriptor is not owned.
     ///
     /// # Errors
@@ -469,7 +469,7 @@ struct ReusedDescriptor;
 
 /// A thread that is in the kernel's call while another one holds the lock there.
 #[derive(Debug)]
-pub struct KernelCall<'a>(&'a Pushed);
+pub struct KernelCall<'a>(&'a PushedSocket);
 
 impl Drop for KernelCall<'_> {
     fn drop(&mut self) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use freshwire_record::Timestamp;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
-use crate::pushed::{NextCheck, Pushed};
+use crate::pushed::{NextCheck, PushedSocket};
 use crate::sys::{self, Batch, Precedence};
 
 /// Datagrams that one system call moves. Chosen, not measured.
@@ -34,7 +34,7 @@ pub struct Pusher {
 struct Shared {
     epoll: OwnedFd,
     wake: OwnedFd,
-    inbox: Mutex<Vec<Arc<Pushed>>>,
+    inbox: Mutex<Vec<Arc<PushedSocket>>>,
     gate: Mutex<()>,
     precedence: OnceLock<Precedence>,
 }
@@ -80,7 +80,7 @@ impl Pusher {
     }
 
     /// The socket's buffer is emptied from now on, until it is closed.
-    pub fn add(&self, pushed: Arc<Pushed>) {
+    pub fn add(&self, pushed: Arc<PushedSocket>) {
         self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(pushed);
         // A full counter wakes the thread as well.
         let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
@@ -108,7 +108,7 @@ fn out_of_the_way(fd: &OwnedFd) -> io::Result<OwnedFd> {
 }
 
 struct Slot {
-    pushed: Arc<Pushed>,
+    pushed: Arc<PushedSocket>,
     watched: bool,
 }
 

@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 
 use crate::lock::Guard;
 use crate::policy::{Classify, Drops, Policy};
-use crate::pushed::{Pushed, Rules, State, take_in};
+use crate::pushed::{PushedSocket, Rules, State, take_in};
 use crate::pusher::Pusher;
 use crate::queue::{Head, Name, Queue};
 use crate::sys::{self, Batch, Precedence};
@@ -152,7 +152,7 @@ pub struct Statistics {
 #[derive(Debug)]
 pub struct Receiver {
     socket: UdpSocket,
-    pushed: Arc<Pushed>,
+    pushed: Arc<PushedSocket>,
     pusher: Pusher,
     /// Readable while something waits in the program's memory; the pusher knows it by number.
     event: OwnedFd,
@@ -201,7 +201,7 @@ impl Receiver {
         let ring = ring(fd, &config);
         let queue = Queue::new(config.memory, config.policy, config.classify);
         let rules = Rules { keep_one: false, may_push: None, after_push: Some(show), alarm: config.alarm };
-        let pushed = Arc::new(Pushed::new(fd, queue, rules)?);
+        let pushed = Arc::new(PushedSocket::new(fd, queue, rules)?);
         pushed.lock().event = Some(event.as_raw_fd());
         let (ring, no_ring) = match ring {
             Ok(ring) => (Some(ring), None),

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 pub use self::error::TsError;
 use self::packet::{Counter, Packet};
-use self::pes::{AUDIO_PID, Carried, VIDEO_PID};
+use self::pes::{AUDIO_PID, CarriedStream, VIDEO_PID};
 use super::viewer::{self, OpenUnits, Units};
 use super::{Framer, Piece};
 use crate::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead};
@@ -56,8 +56,8 @@ pub struct Ts {
 struct Program {
     tracks: Arc<Tracks>,
     version: u8,
-    video: Option<Carried>,
-    audio: Option<Carried>,
+    video: Option<CarriedStream>,
+    audio: Option<CarriedStream>,
 }
 
 #[derive(Debug, Default)]
@@ -222,8 +222,8 @@ impl Ts {
 
 impl Program {
     fn new(tracks: Arc<Tracks>, version: u8) -> Result<Self, TsError> {
-        let video = tracks.video.as_ref().map(Carried::video).transpose()?;
-        let audio = tracks.audio.as_ref().map(Carried::audio).transpose()?;
+        let video = tracks.video.as_ref().map(CarriedStream::video).transpose()?;
+        let audio = tracks.audio.as_ref().map(CarriedStream::audio).transpose()?;
         if video.is_none() && audio.is_none() {
             return Err(TsError::NoTrack);
         }

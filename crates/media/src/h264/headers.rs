@@ -16,7 +16,7 @@ pub(crate) struct H264 {
 
 /// A coded picture.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Coded {
+pub(crate) struct CodedPicture {
     pub(super) slice: Slice,
     pub(super) ref_idc: u8,
     pub(super) sequence: Sequence,
@@ -24,7 +24,7 @@ pub(crate) struct Coded {
     recovery: bool,
 }
 
-impl Coded {
+impl CodedPicture {
     /// Decoding can begin here.
     pub(super) fn is_key(&self) -> bool {
         self.slice.identity.idr || (self.recovery && self.slice.slice_type == SliceType::I)
@@ -42,16 +42,16 @@ impl H264 {
 }
 
 impl Headers for H264 {
-    type Picture = Coded;
+    type Picture = CodedPicture;
     const FIRST_BYTES: usize = 48;
     const MOST_BYTES: usize = 48;
 
     fn examine(
         &mut self,
         head: &[u8],
-        open: Option<&mut Coded>,
+        open: Option<&mut CodedPicture>,
         at: u64,
-    ) -> Result<Role<Coded>, AnnexBError> {
+    ) -> Result<Role<CodedPicture>, AnnexBError> {
         let header = head.first().copied().unwrap_or_default();
         match header & 31 {
             1 | 5 => {
@@ -65,7 +65,7 @@ impl Headers for H264 {
                     }
                     None => {
                         let recovery = std::mem::take(&mut self.recovery);
-                        Ok(Role::Picture(Coded { slice, ref_idc, sequence, picture, recovery }))
+                        Ok(Role::Picture(CodedPicture { slice, ref_idc, sequence, picture, recovery }))
                     }
                 }
             }

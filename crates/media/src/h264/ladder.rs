@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::headers::Coded;
+use super::headers::CodedPicture;
 use super::syntax::{Identity, Order, Sequence, SliceType};
 
 /// What follows for one access unit.
@@ -63,8 +63,8 @@ struct OrderCount {
 impl Ladder {
     /// The place of the next picture in decoding order; `None` for one that is shown before the picture at which
     /// decoding began anew, and refers to what was before.
-    pub(super) fn place(&mut self, picture: &Coded) -> Option<Place> {
-        let Coded { slice, ref_idc, sequence, .. } = *picture;
+    pub(super) fn place(&mut self, picture: &CodedPicture) -> Option<Place> {
+        let CodedPicture { slice, ref_idc, sequence, .. } = *picture;
         let identity = slice.identity;
         let key = picture.is_key();
         let anew = std::mem::take(&mut self.anew);

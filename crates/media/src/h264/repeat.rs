@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::headers::Coded;
+use super::headers::CodedPicture;
 use super::syntax::{Order, Picture, Sequence, SliceRules};
 use crate::video::arithmetic::{Context, Encoder};
 use crate::video::bits::BitWriter;
@@ -112,7 +112,7 @@ impl Blank {
 }
 
 impl Place {
-    pub(super) fn new(blank: Arc<Blank>, coded: &Coded) -> Self {
+    pub(super) fn new(blank: Arc<Blank>, coded: &CodedPicture) -> Self {
         let identity = coded.slice.identity;
         Self { blank, frame_num: identity.frame_num, order: identity.order, rank: coded.ref_idc }
     }

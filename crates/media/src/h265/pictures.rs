@@ -16,7 +16,7 @@ pub(crate) struct Live {
     headers: H265,
     dependencies: Dependencies,
     /// The decoded picture buffer.
-    kept: Vec<Kept>,
+    kept: Vec<KeptPicture>,
     /// Picture order count of the newest picture that others are counted from.
     order: i64,
     /// What display order adds to picture order counts.
@@ -34,14 +34,14 @@ pub(crate) struct Live {
 
 /// A picture that others may refer to.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct KeptPicture {
     order: i64,
     number: u64,
 }
 
 /// What the reference picture set says.
 struct References {
-    kept: Vec<Kept>,
+    kept: Vec<KeptPicture>,
     /// Numbers of the units that the picture uses; `None` for one that is missing.
     used: Vec<Option<u64>>,
 }
@@ -68,7 +68,7 @@ impl Live {
     /// The reference picture set (8.3.2).
     fn references(&self, picture: &Picture, order: i64) -> References {
         let mut found = References { kept: Vec::new(), used: Vec::new() };
-        let mut add = |kept: Option<Kept>, used: bool| {
+        let mut add = |kept: Option<KeptPicture>, used: bool| {
             found.kept.extend(kept);
             if used {
                 found.used.push(kept.map(|kept| kept.number));
@@ -81,7 +81,7 @@ impl Live {
         let period = 1_i64 << picture.sequence.order_bits;
         for long_term in &picture.slice.long_term {
             let low = i64::from(long_term.order);
-            let is_it = |kept: &&Kept| match long_term.cycles {
+            let is_it = |kept: &&KeptPicture| match long_term.cycles {
                 Some(cycles) => {
                     kept.order == order - order.rem_euclid(period) - i64::from(cycles) * period + low
                 }
@@ -155,7 +155,7 @@ impl Codec for Live {
         let Some(links) = self.dependencies.add(part, &on, holds) else { return Followed::Damaged };
         self.kept = references.kept;
         if !droppable {
-            self.kept.push(Kept { order, number: links.number });
+            self.kept.push(KeptPicture { order, number: links.number });
         }
         if temporal_id == 0 && !matches!(kind, RADL_N..=RASL_R) && is_referenced(kind) {
             self.order = order;

@@ -121,7 +121,7 @@ pub struct Retransmitter {
     bytes: VecDeque<u8>,
     /// Bytes of all packets that are not kept any more: where `bytes` begins.
     forgotten: u64,
-    packets: VecDeque<Kept>,
+    packets: VecDeque<KeptPacket>,
     /// Number of the next packet, counted on beyond 16 bits; `None` before the first one.
     next: Option<u64>,
     /// Number of the first packet ever.
@@ -139,7 +139,7 @@ pub struct Retransmitter {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct KeptPacket {
     /// Its first byte, counted from the first of all packets.
     begin: u64,
     len: u16,
@@ -226,7 +226,7 @@ impl Retransmitter {
         };
         self.make_room(now, packet.len());
         self.begin_picture(now, picture, number);
-        self.packets.push_back(Kept {
+        self.packets.push_back(KeptPacket {
             begin: self.forgotten + self.bytes.len() as u64,
             len,
             at: now,
@@ -455,7 +455,7 @@ impl Retransmitter {
     }
 }
 
-impl Kept {
+impl KeptPacket {
     fn bytes(&self) -> u64 {
         u64::from(self.len)
     }
@@ -464,7 +464,7 @@ impl Kept {
 const MARKER: u8 = 0x80;
 
 // What the documentation of `Retransmitter` says.
-const _: () = assert!(MAX_PACKETS * (size_of::<Kept>() + size_of::<Picture>()) <= 400 << 10);
+const _: () = assert!(MAX_PACKETS * (size_of::<KeptPacket>() + size_of::<Picture>()) <= 400 << 10);
 
 #[cfg(test)]
 mod tests;

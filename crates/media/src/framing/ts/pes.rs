@@ -8,7 +8,7 @@ use crate::unit::{AudioCodec, AudioTrack, VideoCodec, VideoTrack};
 
 /// How a track is carried.
 #[derive(Clone, Debug)]
-pub(super) struct Carried {
+pub(super) struct CarriedStream {
     pub(super) stream: Stream,
     stream_id: u8,
     lead: Lead,
@@ -24,7 +24,7 @@ enum Lead {
     OpusControl,
 }
 
-impl Carried {
+impl CarriedStream {
     pub(super) fn video(track: &VideoTrack) -> Result<Self, TsError> {
         let (stream_type, delimiter): (u8, &[u8]) = match track.codec {
             VideoCodec::H264 { .. } => (0x1b, &[0, 0, 0, 1, 0x09, 0xf0]),

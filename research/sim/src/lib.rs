@@ -25,4 +25,4 @@ pub use outcome::{FlowOutcome, Outcome, SLOTS, Slot};
 pub use pipe::{DirectionConfig, DirectionStats, Duplicate, Reorder};
 pub use run::run;
 pub use scenario::{Expect, FlowPlan, Happening, PathPlan, SCENARIOS, Scenario, ScenarioError};
-pub use world::{FlowId, NodeId, Overheard, PathId, World};
+pub use world::{CapturedDatagram, FlowId, NodeId, PathId, World};

@@ -36,12 +36,12 @@ pub struct World {
     /// Datagrams to addresses that nobody has.
     astray: u64,
     /// The last datagrams that were sent, the newest at the end.
-    overheard: VecDeque<Overheard>,
+    overheard: VecDeque<CapturedDatagram>,
 }
 
 /// A datagram as somebody beside the path sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Overheard {
+pub struct CapturedDatagram {
     /// The sender's address.
     pub from: SocketAddr,
     /// To whom.
@@ -127,12 +127,12 @@ impl World {
     }
 
     /// The last datagrams that were sent, the newest at the end; they may still be on their way.
-    pub fn overheard(&self) -> &VecDeque<Overheard> {
+    pub fn overheard(&self) -> &VecDeque<CapturedDatagram> {
         &self.overheard
     }
 
     /// Somebody beside the path sends a datagram, which comes at once.
-    pub fn inject(&mut self, datagram: &Overheard) {
+    pub fn inject(&mut self, datagram: &CapturedDatagram) {
         let Some(node) = self.node_at(datagram.to) else {
             self.astray += 1;
             return;
@@ -411,7 +411,7 @@ impl World {
             if self.overheard.len() == OVERHEARD {
                 self.overheard.pop_front();
             }
-            self.overheard.push_back(Overheard { from, to: outgoing.to, bytes: bytes.to_vec() });
+            self.overheard.push_back(CapturedDatagram { from, to: outgoing.to, bytes: bytes.to_vec() });
             let packet = Packet { from, to: outgoing.to, marked: false, sent: now, bytes: bytes.to_vec() };
             let (path, direction) = match self.nodes[node].path {
                 Some(path) => (Some(path), 1),

@@ -116,11 +116,11 @@ impl Counters {
 
 /// The programs in the kernel, not attached to anything.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedFilter {
     ebpf: Ebpf,
 }
 
-impl Loaded {
+impl LoadedFilter {
     /// Loads the programs with these settings.
     ///
     /// # Errors
@@ -264,7 +264,7 @@ impl Loaded {
     ///
     /// # Errors
     ///
-    /// As [`Loaded::run_arriving`].
+    /// As [`LoadedFilter::run_arriving`].
     pub fn run_leaving(&mut self, frame: &[u8], packet_bytes: u32) -> Result<(), FilterError> {
         let mut context = [0; SKB_BYTES];
         context[GSO_SIZE..GSO_SIZE + 4].copy_from_slice(&packet_bytes.to_ne_bytes());
@@ -287,7 +287,7 @@ impl Loaded {
 /// A filter at a network interface. Dropping it detaches its programs, and so does the end of the process.
 #[derive(Debug)]
 pub struct Filter {
-    loaded: Loaded,
+    loaded: LoadedFilter,
     interface: String,
     choice: HookChoice,
     attached: Option<Attached>,
@@ -310,10 +310,14 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// As [`Loaded::new`] and [`Filter::attach`].
+    /// As [`LoadedFilter::new`] and [`Filter::attach`].
     pub fn new(interface: &str, choice: HookChoice, config: &Config) -> Result<Self, FilterError> {
-        let mut filter =
-            Self { loaded: Loaded::new(config)?, interface: interface.to_owned(), choice, attached: None };
+        let mut filter = Self {
+            loaded: LoadedFilter::new(config)?,
+            interface: interface.to_owned(),
+            choice,
+            attached: None,
+        };
         filter.attach()?;
         Ok(filter)
     }
@@ -381,7 +385,7 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// As [`Loaded::counters`].
+    /// As [`LoadedFilter::counters`].
     pub fn counters(&self) -> Result<Counters, FilterError> {
         self.loaded.counters()
     }

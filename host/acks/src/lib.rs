@@ -20,5 +20,5 @@ mod filter;
 mod watch;
 
 pub use decision::{Ack, Config, Connection, Rule, Segment, Verdict};
-pub use filter::{Counters, Filter, FilterError, Hook, HookChoice, KEY_BYTES, Loaded, tc_programs};
+pub use filter::{Counters, Filter, FilterError, Hook, HookChoice, KEY_BYTES, LoadedFilter, tc_programs};
 pub use watch::{Advice, Watch, WatchConfig};

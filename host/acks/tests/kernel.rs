@@ -3,7 +3,7 @@
 
 mod support;
 
-use freshwire_acks::{Ack, Config, Connection, Hook, Loaded, Rule, Segment, Verdict};
+use freshwire_acks::{Ack, Config, Connection, Hook, LoadedFilter, Rule, Segment, Verdict};
 use support::{
     ACK, FIN, PLAIN, RST, SYN, Tcp, Wrap, ack_frame, data_frame, frame, key, loaded, sack, timestamps,
 };
@@ -23,7 +23,7 @@ const LONG_AGO: u64 = 0;
 const IN_THE_FUTURE: u64 = 1 << 62;
 
 /// The verdict of the kernel, by its counters.
-fn run(kernel: &mut Loaded, hook: Hook, frame: &[u8]) -> Verdict {
+fn run(kernel: &mut LoadedFilter, hook: Hook, frame: &[u8]) -> Verdict {
     let before = kernel.counters().expect("the programs are loaded");
     let passed = kernel.run_arriving(hook, frame).expect("the programs are loaded");
     let after = kernel.counters().expect("the programs are loaded");

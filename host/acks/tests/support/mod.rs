@@ -1,7 +1,7 @@
 //! Frames, and what a test needs of the machine.
 #![allow(dead_code, reason = "each test uses a part")]
 
-use freshwire_acks::{Ack, Config, FilterError, KEY_BYTES, Loaded};
+use freshwire_acks::{Ack, Config, FilterError, KEY_BYTES, LoadedFilter};
 
 pub(crate) const FIN: u8 = 1;
 pub(crate) const SYN: u8 = 2;
@@ -9,8 +9,8 @@ pub(crate) const RST: u8 = 4;
 pub(crate) const ACK: u8 = 16;
 
 /// The programs, or the reason why there are none; with `CI=true` that is a failure.
-pub(crate) fn loaded(config: &Config) -> Option<Loaded> {
-    match Loaded::new(config) {
+pub(crate) fn loaded(config: &Config) -> Option<LoadedFilter> {
+    match LoadedFilter::new(config) {
         Ok(loaded) => Some(loaded),
         Err(FilterError::NotPermitted) => skip("eBPF needs root"),
         Err(error) => panic!("{error}"),

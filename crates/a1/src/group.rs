@@ -36,9 +36,9 @@ pub struct Group {
     choice: Box<dyn Choice>,
     number: u64,
     next_id: u64,
-    open: Option<(Kept, u64)>,
+    open: Option<(KeptMessage, u64)>,
     /// Messages that were sent and can be repaired, by their numbers.
-    kept: VecDeque<Kept>,
+    kept: VecDeque<KeptMessage>,
     /// What the last packets held, up to the one before `number`.
     log: VecDeque<Option<Part>>,
     /// When the rate lets the next packet go.
@@ -67,7 +67,7 @@ pub struct GroupStats {
 }
 
 #[derive(Clone, Copy)]
-struct Kept {
+struct KeptMessage {
     id: u64,
     token: u64,
     record: Record,
@@ -181,7 +181,7 @@ impl Group {
             self.open = (end < extent(&kept.record)).then_some((kept, end));
             if self.open.is_none() {
                 let until = kept.record.deadline.min(now + self.config.repair_for);
-                self.kept.push_back(Kept { until, ..kept });
+                self.kept.push_back(KeptMessage { until, ..kept });
             }
             self.tail = (TAIL_PACKETS, now + TAIL);
         } else if self.tail.0 > 0 && self.tail.1 <= now {
@@ -255,13 +255,13 @@ impl Group {
     }
 
     /// A message that can be repaired.
-    fn kept(&self, id: u64) -> Option<&Kept> {
+    fn kept(&self, id: u64) -> Option<&KeptMessage> {
         let open = self.open.as_ref().map(|(kept, _)| kept).filter(|open| open.id == id);
         // Messages are sent one after the other, so they are kept in the order of their numbers.
         open.or_else(|| self.kept.get(self.kept.binary_search_by_key(&id, |kept| kept.id).ok()?))
     }
 
-    fn head(&self, kept: &Kept, part: &Part) -> BlockHead {
+    fn head(&self, kept: &KeptMessage, part: &Part) -> BlockHead {
         BlockHead {
             id: kept.id,
             offset: part.range.start as u32,
@@ -270,7 +270,7 @@ impl Group {
         }
     }
 
-    fn put_block(&mut self, kept: Kept, from: u64, room: usize, source: &dyn Source) -> u64 {
+    fn put_block(&mut self, kept: KeptMessage, from: u64, room: usize, source: &dyn Source) -> u64 {
         let most = room.saturating_sub(HEAD_ROOM).max(LEAST_BLOCK) as u64;
         let end = extent(&kept.record).min(from + most);
         let head = self.head(&kept, &Part { id: kept.id, range: from..end });
@@ -303,7 +303,7 @@ impl Group {
         true
     }
 
-    fn pick(&mut self, now: Timestamp, source: &mut dyn Source) -> Option<Kept> {
+    fn pick(&mut self, now: Timestamp, source: &mut dyn Source) -> Option<KeptMessage> {
         self.ask_again_at = None;
         let link = LinkView { rate: Some(self.config.rate), ..LinkView::default() };
         for _ in 0..PICKS {
@@ -331,7 +331,7 @@ impl Group {
                     self.choice.outcome(&taken.record, Outcome::Sent);
                     let id = self.next_id;
                     self.next_id += 1;
-                    return Some(Kept {
+                    return Some(KeptMessage {
                         id,
                         token: taken.token,
                         record: taken.record,

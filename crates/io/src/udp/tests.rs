@@ -11,7 +11,7 @@ fn bind(address: &str) -> UdpSocket {
     UdpSocket::bind(address.parse().unwrap(), config).unwrap()
 }
 
-struct Arrived {
+struct ArrivedDatagram {
     from: SocketAddr,
     to: Option<IpAddr>,
     ecn: Option<Ecn>,
@@ -19,7 +19,7 @@ struct Arrived {
 }
 
 /// What arrives until `count` datagrams did or a second has passed without one.
-fn collect(socket: &UdpSocket, count: usize) -> Vec<Arrived> {
+fn collect(socket: &UdpSocket, count: usize) -> Vec<ArrivedDatagram> {
     let poller = Poller::new().unwrap();
     poller.add_reader(socket, 0).unwrap();
     let mut buffer = ReceiveBuffer::default();
@@ -31,7 +31,7 @@ fn collect(socket: &UdpSocket, count: usize) -> Vec<Arrived> {
             break;
         }
         assert!(socket.receive(&mut buffer).unwrap());
-        arrived.extend(buffer.datagrams().map(|it| Arrived {
+        arrived.extend(buffer.datagrams().map(|it| ArrivedDatagram {
             from: it.from,
             to: it.to,
             ecn: it.ecn,
@@ -45,7 +45,7 @@ fn message(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at / 100 + at) as u8).collect()
 }
 
-fn joined(arrived: &[Arrived]) -> Vec<u8> {
+fn joined(arrived: &[ArrivedDatagram]) -> Vec<u8> {
     arrived.iter().flat_map(|datagram| datagram.bytes.clone()).collect()
 }
 
@@ -149,7 +149,7 @@ fn a_socket_for_both_families_speaks_plain_addresses() {
         let mut peer = bind(address);
         let to = SocketAddr::new(peer.local_addr().unwrap().ip(), port);
         peer.send(&Outgoing { to, from: None, ecn: Some(Ecn::Ect1), bytes: b"ask", segment: None }).unwrap();
-        let Arrived { from, to, ecn, bytes } = collect(&both, 1).remove(0);
+        let ArrivedDatagram { from, to, ecn, bytes } = collect(&both, 1).remove(0);
         assert_eq!((from, to, ecn), (peer.local_addr().unwrap(), Some(from.ip()), Some(Ecn::Ect1)));
         assert_eq!(bytes, b"ask");
         let bytes = message(2500);

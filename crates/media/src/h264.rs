@@ -18,7 +18,7 @@ pub(crate) mod syntax;
 
 use std::ops::Range;
 
-use self::headers::{Coded, H264};
+use self::headers::{CodedPicture, H264};
 use self::ladder::Ladder;
 use self::syntax::Identity;
 use crate::video::split::{Assemble, Splitter};
@@ -141,7 +141,7 @@ impl Assemble for Verbatim {
         &mut self.headers
     }
 
-    fn unit(&mut self, bytes: &[u8], nals: Vec<Range<usize>>, picture: Coded) -> Option<AccessUnit> {
+    fn unit(&mut self, bytes: &[u8], nals: Vec<Range<usize>>, picture: CodedPicture) -> Option<AccessUnit> {
         let place = self.ladder.place(&picture)?;
         let Identity { idr, frame_num, .. } = picture.slice.identity;
         let nal = |range: Range<usize>| {

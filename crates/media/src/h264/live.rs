@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::headers::{Coded, H264};
+use super::headers::{CodedPicture, H264};
 use super::ladder::Ladder;
 use super::repeat::{self, Blank};
 use crate::unit::{VideoCodec, VideoTrack};
@@ -57,7 +57,7 @@ impl Codec for Live {
         }
     }
 
-    fn is_key(&self, picture: &Coded) -> bool {
+    fn is_key(&self, picture: &CodedPicture) -> bool {
         picture.is_key()
     }
 
@@ -66,7 +66,7 @@ impl Codec for Live {
         self.frame_num = None;
     }
 
-    fn follow(&mut self, picture: &Coded) -> Followed {
+    fn follow(&mut self, picture: &CodedPicture) -> Followed {
         let identity = picture.slice.identity;
         let follows = match self.frame_num {
             _ if picture.is_key() || picture.sequence.gaps_allowed => true,
@@ -97,7 +97,7 @@ impl Codec for Live {
         }
     }
 
-    fn collect_sets(&mut self, picture: &Coded, key: bool) -> Vec<Vec<u8>> {
+    fn collect_sets(&mut self, picture: &CodedPicture, key: bool) -> Vec<Vec<u8>> {
         let mut sets = Vec::new();
         let sequence = picture.sequence.id;
         self.headers.sequences.collect(key, |set| set.id == sequence, &mut sets);
@@ -105,7 +105,7 @@ impl Codec for Live {
         sets
     }
 
-    fn track(&self, picture: &Coded) -> Option<VideoTrack> {
+    fn track(&self, picture: &CodedPicture) -> Option<VideoTrack> {
         let sequence = &picture.sequence;
         let sps = self.headers.sequences.nal(sequence.id)?.to_vec();
         let pps = self.headers.pictures.first(|set| set.sequence == sequence.id)?.to_vec();
@@ -116,13 +116,13 @@ impl Codec for Live {
         })
     }
 
-    fn properties(&self, picture: &Coded) -> Properties {
+    fn properties(&self, picture: &CodedPicture) -> Properties {
         let usability = picture.sequence.usability;
         Properties { reorder: usability.reorder, frame_ns: usability.frame_ns }
     }
 
-    fn repeat(&mut self, picture: &Coded) -> Option<Repeatable> {
-        let Coded { sequence, picture: set, .. } = picture;
+    fn repeat(&mut self, picture: &CodedPicture) -> Option<Repeatable> {
+        let CodedPicture { sequence, picture: set, .. } = picture;
         if self.blank.as_ref().is_none_or(|blank| !blank.is_of(sequence, set)) {
             self.blank = Blank::new(sequence, set).map(Arc::new);
         }

@@ -10,8 +10,9 @@ use crate::region::Inner;
 use crate::sync::{Ordering, fence};
 use crate::word::{State, Word};
 
-/// How often a compare-and-swap is tried again when only the edit count differs. Each failure means that another
-/// party changed the record meanwhile; a party that does so without end is not worth waiting for.
+/// Attempts of a compare-and-swap when only the edit count differs. Each failure means that another party
+/// changed the record meanwhile; a party that does so without end is not worth waiting for. Chosen, not
+/// measured.
 const TRIES: u32 = 8;
 
 #[derive(Clone, Copy)]

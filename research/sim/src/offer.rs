@@ -182,7 +182,7 @@ fn mean_weight(gop: u32) -> f64 {
     (0..gop).map(weight).sum::<f64>() / f64::from(gop)
 }
 
-/// Bulk records that wait at a time.
+/// Bulk records that wait at a time. Chosen, not measured.
 const BULK_WAITING: usize = 4;
-/// Each picture has a head.
+/// The smallest picture: its head. Chosen, not measured.
 const MIN_FRAME: u32 = 64;

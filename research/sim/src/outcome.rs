@@ -250,7 +250,7 @@ pub(crate) fn path_misses(scenario: &Scenario, paths: &[[DirectionStats; 2]]) ->
     missed.collect()
 }
 
-/// For so long all has to be well to be called recovered.
+/// Time for which all has to be well to count as recovered. Chosen, not measured.
 const WELL: Duration = Duration::from_secs(1);
 
 impl fmt::Display for FlowOutcome {

@@ -97,6 +97,6 @@ fn outcome(world: &World, scenario: &Scenario, paths: &[PathId], flows: &[FlowId
     }
 }
 
-/// How long a world may take after the last record.
+/// Time that a world may take after the last record. Chosen, not measured.
 const PATIENCE: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_secs(1);

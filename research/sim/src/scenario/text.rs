@@ -420,7 +420,7 @@ fn wrong(part: impl Display, problem: impl Display) -> ScenarioError {
     ScenarioError::Part { part: part.to_string(), problem: problem.to_string() }
 }
 
-/// The handshake is over by then on most paths.
+/// Default start of a flow: the handshake is over by then on most paths. Chosen, not measured.
 const DEFAULT_START: Duration = Duration::from_secs(1);
 /// Where neither rate nor distance takes time, as much as goes is without end.
 const DEFAULT_RATE: Rate = Rate::from_bits_per_sec(1_000_000_000);

@@ -10,7 +10,7 @@ use freshwire_server::peer::{self, Patience, PeerError};
 /// The largest record over A1, as with the command.
 const LARGEST_RECORD: u32 = 16 << 20;
 
-/// How many signs of life fit into the idle timeout of A1: of those but one may be lost.
+/// Signs of life within the idle timeout of A1. All but one may be lost. Chosen, not measured.
 const SIGNS_OF_LIFE: u32 = 3;
 
 /// A location.

@@ -11,10 +11,10 @@ use freshwire_server::hub::Publisher;
 use crate::line::Line;
 use crate::media::Media;
 
-/// So much media waits for the caps of the other pad.
+/// Media that waits for the caps of the other pad, as time. Chosen, not measured.
 const LONGEST_WAIT_NS: i64 = 3_000_000_000;
 
-/// The most bytes that wait for them.
+/// The most bytes that wait for them. Chosen, not measured.
 const MOST_WAITING_BYTES: usize = 64 << 20;
 
 /// A buffer: a picture or a frame of sound.

@@ -25,10 +25,10 @@ const RING: RingConfig = RingConfig { rings: 1, slots: 4096, block_bytes: 16 << 
 /// All records have the same key: the newest may replace the others.
 const ONLY_KEY: u64 = 1;
 
-/// How often a full ring is looked at.
+/// Interval of looks at a full ring. Chosen, not measured.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How long the record in progress may take when the element stops.
+/// Time for the record in progress when the element stops. Chosen, not measured.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// How records are sent.

@@ -7,10 +7,10 @@ use crate::line::LineSettings;
 use crate::names::{Framing, Mode, Policy};
 use crate::servers::ServerSettings;
 
-/// How long connecting may take, in milliseconds.
+/// Default time for connecting, in milliseconds. Chosen, not measured.
 pub(super) const TIMEOUT_MS: u32 = 5000;
 
-/// How long the rest may take at the end of the stream, in milliseconds.
+/// Default time for the rest at the end of the stream, in milliseconds. Chosen, not measured.
 pub(super) const DRAIN_MS: u32 = 10_000;
 
 /// The name of a stream that was given none.

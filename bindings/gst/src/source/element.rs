@@ -20,13 +20,13 @@ use crate::names::{Codec, Framing, Mode};
 use crate::reader::Reader;
 use crate::uri::{SCHEMES, Target, Uri, check_state};
 
-/// How often the loop looks whether it is to stop.
+/// Interval at which the loop checks whether it is to stop. Chosen, not measured.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Properties that a URI may set: none that names a file.
 const IN_URI: &[&str] = &["peer-key", "mode", "codec", "latency", "timeout"];
 
-/// How long connecting may take, in milliseconds.
+/// Default time for connecting, in milliseconds. Chosen, not measured.
 const TIMEOUT_MS: u32 = 5000;
 
 #[derive(Clone, Debug)]

@@ -50,13 +50,14 @@ const OLDEST_KERNEL: (u32, u32) = (5, 11);
 /// The oldest kernel on which the carrier was measured.
 const MEASURED_KERNEL: (u32, u32) = (6, 1);
 
-/// Enough for a thousand connections with both ends in one process, and then some.
+/// Enough descriptors for a thousand connections with both ends in one process, and a reserve. Chosen, not
+/// measured.
 const ENOUGH_FILES: u64 = 4096;
 
 /// The lab doubts a run in which the slowest 1 % of all packets was later than this.
 const LATE_LINK: Duration = Duration::from_millis(1);
 
-/// A sleep that is longer than asked by more than this shows in the delays that are measured.
+/// A sleep that is longer than asked by more than this shows in measured delays. Chosen, not measured.
 const LATE_WAKE: Duration = Duration::from_millis(1);
 
 /// All checks, in the order in which they are shown.

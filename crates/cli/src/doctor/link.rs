@@ -9,7 +9,7 @@ use freshwire_link::Config;
 use freshwire_netns::{Emulator, EmulatorOptions, Namespaces};
 use serde::{Deserialize, Serialize};
 
-/// How many datagrams are sent across.
+/// Datagrams that are sent across. Chosen, not measured.
 const DATAGRAMS: u32 = 20;
 
 /// How long one datagram may take.

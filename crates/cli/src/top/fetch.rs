@@ -8,9 +8,10 @@ use freshwire_server::client::{authorization, split_user, without_user};
 use freshwire_server::report::{StreamReport, TopicReport};
 use serde::de::DeserializeOwned;
 
+/// Time for an answer of the server. Chosen, not measured.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Room for about thirty thousand viewers.
+/// Largest answer: room for about thirty thousand viewers. Chosen, not measured.
 const MAX_ANSWER: u64 = 32 << 20;
 
 /// What a server serves at a moment.

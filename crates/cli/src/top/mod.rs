@@ -15,7 +15,7 @@ use crate::output::print;
 use fetch::Look;
 use table::Rates;
 
-/// How often the server is asked.
+/// Interval of requests to the server. Chosen, not measured.
 const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Args)]

@@ -79,7 +79,7 @@ fn missing_needs_of_sending_are_failures() {
 
 #[test]
 fn possible_improvements_are_warnings_and_no_failures() {
-    let lesser: [Change; 15] = [
+    let lesser: [Change; 13] = [
         // A package serves cameras, publishers and values without it.
         ("ffmpeg", |machine| machine.ffmpeg.ffmpeg = false),
         ("ffmpeg", |machine| machine.ffmpeg.ffprobe = false),

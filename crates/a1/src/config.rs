@@ -8,7 +8,7 @@ use std::time::Duration;
 use freshwire_record::Rate;
 
 use crate::crypto::{Protection, Psk, PublicKey, StaticKey};
-use crate::endpoint::KeyLog;
+use crate::key_log::KeyLog;
 use crate::recovery::Controller;
 use crate::wire::{Qos, QosError};
 

@@ -5,7 +5,6 @@ mod bucket;
 mod datagram;
 mod event;
 mod initiating;
-mod key_log;
 mod places;
 mod responding;
 mod table;
@@ -17,7 +16,6 @@ pub use datagram::{Datagram, Outgoing};
 pub use event::{
     ConnectError, ConnectionHandle, EndpointEvent, EndpointStats, Incoming, Refusal, WrongHandle,
 };
-pub use key_log::KeyLog;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};

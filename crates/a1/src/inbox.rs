@@ -11,8 +11,9 @@ use crate::fec::Parities;
 use crate::outbox::Credit;
 use crate::pool::{Pool, append};
 use crate::ranges::RangeSet;
+use crate::truncated::full_number;
 use crate::window::Window;
-use crate::wire::{Block, Message as Head, Parity, Qos, full_number};
+use crate::wire::{Block, Message as Head, Parity, Qos};
 
 /// A complete message.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,12 +12,14 @@ mod endpoint;
 mod fec;
 mod group;
 mod inbox;
+mod key_log;
 mod outbox;
 mod pool;
 mod ranges;
 mod recovery;
 mod sequence;
 mod source;
+mod truncated;
 mod violation;
 mod window;
 mod wire;
@@ -29,11 +31,12 @@ pub use config::{
 pub use connection::{Closed, Connection, ConnectionStats, Event, Transmit};
 pub use crypto::{ParseKeyError, Protection, Psk, PublicKey, StaticKey};
 pub use endpoint::{
-    ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, EndpointStats, Incoming, KeyLog,
-    Outgoing, Refusal, WrongHandle,
+    ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, EndpointStats, Incoming, Outgoing,
+    Refusal, WrongHandle,
 };
 pub use group::{Group, GroupStats};
 pub use inbox::{Message, Missing};
+pub use key_log::KeyLog;
 pub use sequence::Sequence;
 pub use source::{Queue, Source, Taken};
 pub use violation::Violation;

@@ -11,7 +11,7 @@ mod parameters;
 mod run;
 
 pub(crate) use block::{Block, BlockHead, Message, Next};
-pub(crate) use cursor::{Cursor, ahead, full_number};
+pub(crate) use cursor::Cursor;
 pub use error::Malformed;
 pub(crate) use frame::{Ack, Echo, Frame, Frames, Invitation, MAX_RANGES, PARITY_HEAD, Parity, Ranges};
 pub(crate) use packet::{

@@ -10,8 +10,9 @@ use crate::acks::Arrival;
 use crate::crypto::{Freshness, Opening};
 use crate::outbox::Credit;
 use crate::recovery::AckInfo;
+use crate::truncated::ahead;
 use crate::violation::Violation;
-use crate::wire::{Ack, Block, DataHeader, Echo, Frame, Frames, ahead};
+use crate::wire::{Ack, Block, DataHeader, Echo, Frame, Frames};
 
 impl Connection {
     /// A data packet for this connection came. False: it did not open or came before, and changes nothing.

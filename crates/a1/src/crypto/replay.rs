@@ -1,4 +1,4 @@
-use crate::wire::full_number;
+use crate::truncated::full_number;
 
 /// Packet numbers behind the newest whose arrival is remembered (A1-PKT-3).
 const WINDOW: u64 = 2048;

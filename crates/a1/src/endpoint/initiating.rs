@@ -5,11 +5,11 @@ use freshwire_record::Timestamp;
 
 use crate::config::ConnectionConfig;
 use crate::crypto::{Initiator, Keys, Local, Protection, PublicKey, ResetToken};
+use crate::key_log::{Ids, KeyLog};
 use crate::wire::{Packet, Parameters, Qos, VERSION};
 
+use super::ConnectError;
 use super::agreement::{Answer, parameters, prologue};
-use super::key_log::Ids;
-use super::{ConnectError, KeyLog};
 
 /// A connection that this end has started, until the responder has answered.
 ///

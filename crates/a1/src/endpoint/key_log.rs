@@ -23,7 +23,7 @@ impl KeyLog {
     }
 
     /// `is_initiator` says whose view `secrets` are.
-    pub(super) fn write(&self, ids: Ids, is_initiator: bool, protection: Protection, secrets: &Secrets) {
+    pub(crate) fn write(&self, ids: Ids, is_initiator: bool, protection: Protection, secrets: &Secrets) {
         if protection != Protection::Aead {
             return;
         }
@@ -47,7 +47,7 @@ impl fmt::Debug for KeyLog {
 
 /// Both ends' numbers for a connection.
 #[derive(Clone, Copy)]
-pub(super) struct Ids {
-    pub(super) initiator: u32,
-    pub(super) responder: u32,
+pub(crate) struct Ids {
+    pub(crate) initiator: u32,
+    pub(crate) responder: u32,
 }

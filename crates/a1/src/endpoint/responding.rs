@@ -6,12 +6,12 @@ use freshwire_record::Timestamp;
 use crate::config::{ConnectionConfig, Limits};
 use crate::connection::{Connection, Setup};
 use crate::crypto::{Keys, Local, Protection, PublicKey, Responder};
+use crate::key_log::Ids;
 use crate::wire::{Cursor, Packet, Parameters, VERSION};
 
 use super::agreement::{Answer, parameters, prologue};
-use super::datagram::InitiationPacket;
-use super::key_log::Ids;
-use super::table::{Entry, Initiation, Open, PendingRequest, Response, State};
+use super::datagram::Call;
+use super::table::{Asked, Entry, Initiation, Open, Response, State};
 use super::{
     ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming, Refusal, WrongHandle,
 };

@@ -7,7 +7,7 @@ mod new_reno;
 
 use std::time::Duration;
 
-pub(super) use self::control::{Ack, Congestion, Loss};
+pub(super) use self::control::{Ack, Congestion, Loss, QUANTUM};
 use self::copa::Copa;
 use self::cubic::Cubic;
 use self::new_reno::NewReno;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use freshwire_record::{Rate, Timestamp};
 
-use super::congestion::Congestion;
+use super::congestion::{Congestion, QUANTUM};
 use super::types::Allowance;
 
 /// A bucket that fills at the pacing rate and holds a burst, plus what a timer that is a little late would lose.
@@ -77,9 +77,7 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// Time that one burst may take up. Chosen, not measured.
-pub(super) const QUANTUM: Duration = Duration::from_millis(1);
-/// How late a timer may be without cost: the granularity of timers.
+/// How late a timer may be without cost.
 const SLACK: Duration = Duration::from_millis(1);
 /// What segmentation offload takes at once.
 const MAX_BURST: u64 = 65_000;

@@ -243,8 +243,9 @@ const RECENT_US: u64 = 4_000_000;
 mod tests {
     use bolero::check;
 
-    use super::super::{Frame, Frames, ahead, full_number};
+    use super::super::{Frame, Frames};
     use super::*;
+    use crate::truncated::{ahead, full_number};
 
     fn message(seq: u64) -> Message {
         Message { len: 20, seq, layer: 0, generated_us: 5_000_000_000, ..Message::usual() }

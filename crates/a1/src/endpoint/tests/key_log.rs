@@ -4,6 +4,7 @@ use super::*;
 use crate::connection::tests::capture::Capture;
 use crate::connection::tests::dissector::{Tshark, has_tshark};
 use crate::crypto::Protection;
+use crate::key_log::KeyLog;
 
 /// A key log, and what was written to it.
 fn log() -> (KeyLog, Arc<Mutex<Vec<String>>>) {

@@ -8,6 +8,9 @@ use freshwire_record::{Rate, Timestamp};
 use super::super::rate::Sample;
 use super::super::rtt::Rtt;
 
+/// Time that one burst of the pacer may take up.
+pub(in crate::recovery) const QUANTUM: Duration = Duration::from_millis(1);
+
 /// A congestion control. It hears of everything that happens to packets on the present path and says how much may be
 /// in flight and how fast it may leave.
 pub(in crate::recovery) trait Congestion: Debug + Send {

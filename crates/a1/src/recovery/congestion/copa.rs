@@ -34,8 +34,7 @@ use std::time::Duration;
 use freshwire_record::{Rate, Timestamp};
 
 use super::super::filter::{Best, Windowed};
-use super::super::pacer::QUANTUM;
-use super::control::{Ack, Congestion, Loss, Reaction, initial_window, paced};
+use super::control::{Ack, Congestion, Loss, QUANTUM, Reaction, initial_window, paced};
 use super::cubic::Cubic;
 
 /// The paper's trade-off of delay and rate: 1 / DELTA packets of each flow are to wait in the queue.

@@ -1,6 +1,6 @@
 //! The AudioSpecificConfig (ISO 14496-3, 1.6.2.1).
 
-use crate::video::bits::Bits;
+use crate::coding::bits::Bits;
 
 /// What an AudioSpecificConfig says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@ pub(crate) mod sequence;
 use self::frame::{FrameHeader, FrameType};
 use self::obu::{Obu, Obus};
 use self::sequence::Sequence;
+use crate::coding::whole::{Frame, Slots, WholeCodec};
 use crate::unit::{VideoCodec, VideoTrack};
-use crate::video::whole::{Frame, Slots, WholeCodec};
 
 /// Follows the frames of a live AV1 stream.
 #[derive(Clone, Debug, Default)]

@@ -21,12 +21,11 @@ use std::ops::Range;
 use self::headers::{CodedPicture, H264};
 use self::ladder::Ladder;
 use self::syntax::Identity;
-use crate::video::split::{Assemble, Splitter};
+use crate::coding::split::{Assemble, Splitter};
 
 pub use crate::annex_b::{AnnexBError, DEFAULT_MAX_UNIT_BYTES};
 
 pub(crate) use self::live::Live;
-pub(crate) use self::repeat::Place;
 pub(crate) use self::syntax::{Colours, colours, without_reordering};
 
 pub use self::syntax::SliceType;

@@ -12,12 +12,11 @@ mod repeat;
 pub(crate) mod syntax;
 
 pub(crate) use self::pictures::Live;
-pub(crate) use self::repeat::Place;
 
 use self::syntax::{PictureSet, Sequence, Slice};
 use crate::annex_b::AnnexBError;
-use crate::video::sets::Sets;
-use crate::video::split::{Headers, Role};
+use crate::coding::sets::Sets;
+use crate::coding::split::{Headers, Role};
 
 /// Reads headers with the parameter sets that came before.
 #[derive(Clone, Debug, Default)]

@@ -28,6 +28,7 @@ pub mod adts;
 mod annex_b;
 mod av1;
 mod buffer;
+mod coding;
 pub mod demux;
 pub mod depacketize;
 pub mod framing;

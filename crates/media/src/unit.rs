@@ -1,12 +1,14 @@
 //! What a live stream consists of, whatever it came in by and goes out by: tracks and their units.
 
 mod catalog;
+mod repeat;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 pub use self::catalog::{Catalog, FIRST_SOUND, LANE_BITS};
-use crate::video::Repeat;
+pub use self::repeat::Repeat;
+pub(crate) use self::repeat::Repeatable;
 
 /// A place on a stream's media clock, in nanoseconds. The origin is the source's; only differences mean something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,23 +6,14 @@
 //!  whole units (AV1, VP9) ─────────────────────────────────┘   from a key on, while nothing is missing
 //! ```
 
-pub(crate) mod arithmetic;
-pub(crate) mod bits;
-mod coded;
-pub(crate) mod depend;
-pub(crate) mod nal;
-pub(crate) mod repeat;
 pub(crate) mod repeater;
-pub(crate) mod sets;
-pub(crate) mod split;
-pub(crate) mod whole;
 
-pub use self::coded::{Coded, VideoError};
-use self::nal::Live;
-pub use self::repeat::Repeat;
-use self::split::Splitter;
-use self::whole::WholeUnits;
 use crate::annex_b::{AnnexBError, DEFAULT_MAX_UNIT_BYTES};
+use crate::coding::nal::Live;
+use crate::coding::split::Splitter;
+use crate::coding::whole::WholeUnits;
+pub use crate::coding::{Coded, VideoError};
+pub use crate::unit::Repeat;
 use crate::{av1, h264, h265, vp9};
 
 /// What a stream is coded as.

@@ -3,9 +3,9 @@
 //! A frame depends on the frame buffers it names. Unless it is error-resilient it also depends on the frame before it,
 //! whatever that is: motion vectors, probabilities, segmentation and filter levels live on from frame to frame.
 
+use crate::coding::bits::Bits;
+use crate::coding::whole::{Frame, Slots, WholeCodec};
 use crate::unit::{VideoCodec, VideoTrack};
-use crate::video::bits::Bits;
-use crate::video::whole::{Frame, Slots, WholeCodec};
 
 /// Follows the frames of a live VP9 stream.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,7 @@
 //! The frame header (5.9.2) up to the frames it refers to. `None` means that the bytes are not one.
 
 use super::sequence::{Fields, Sequence};
-use crate::video::bits::Bits;
+use crate::coding::bits::Bits;
 
 /// A frame header, as far as frames depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The sequence header (5.5). `None` means that the bytes are not one.
 
+use crate::coding::bits::Bits;
 use crate::h264::syntax::duration_ns;
-use crate::video::bits::Bits;
 
 /// What a sequence header says.
 #[derive(Clone, Debug, PartialEq, Eq)]

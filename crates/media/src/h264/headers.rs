@@ -2,8 +2,8 @@
 
 use super::syntax::{Picture, Sequence, Slice, SliceType, is_exact_recovery_point};
 use crate::annex_b::AnnexBError;
-use crate::video::sets::Sets;
-use crate::video::split::{Headers, Role};
+use crate::coding::sets::Sets;
+use crate::coding::split::{Headers, Role};
 
 /// Reads headers with the parameter sets that came before.
 #[derive(Clone, Debug, Default)]

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use super::headers::{CodedPicture, H264};
 use super::ladder::Ladder;
 use super::repeat::{self, Blank};
-use crate::unit::{VideoCodec, VideoTrack};
-use crate::video::nal::{Codec, Followed, NalRole, Place, Properties};
-use crate::video::repeat::Repeatable;
+use crate::coding::nal::{Codec, Followed, NalRole, Place, Properties};
+use crate::unit::{Repeatable, VideoCodec, VideoTrack};
 
 /// Follows the pictures of a live H.264 stream.
 #[derive(Clone, Debug, Default)]
@@ -121,12 +120,12 @@ impl Codec for Live {
         Properties { reorder: usability.reorder, frame_ns: usability.frame_ns }
     }
 
-    fn repeat(&mut self, picture: &CodedPicture) -> Option<Repeatable> {
-        let CodedPicture { sequence, picture: set, .. } = picture;
+    fn repeat(&mut self, picture: &Coded) -> Option<Arc<dyn Repeatable>> {
+        let Coded { sequence, picture: set, .. } = picture;
         if self.blank.as_ref().is_none_or(|blank| !blank.is_of(sequence, set)) {
             self.blank = Blank::new(sequence, set).map(Arc::new);
         }
         let blank = self.blank.as_ref().filter(|_| self.keys.are_idr).map(Arc::clone)?;
-        Some(Repeatable::H264(repeat::Place::new(blank, picture)))
+        Some(Arc::new(repeat::Place::new(blank, picture)))
     }
 }

@@ -1,15 +1,17 @@
 //! A repetition in H.264: all macroblocks of the picture are skipped (ITU-T H.264, 7.3.4).
 
+use std::any::Any;
 use std::sync::Arc;
 
 use super::headers::CodedPicture;
 use super::syntax::{Order, Picture, Sequence, SliceRules};
-use crate::video::arithmetic::{Context, Encoder};
-use crate::video::bits::BitWriter;
+use crate::coding::arithmetic::{Context, Encoder};
+use crate::coding::bits::BitWriter;
+use crate::unit::Repeatable;
 
 /// How a picture is numbered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(super) struct Place {
     blank: Arc<Blank>,
     frame_num: u32,
     order: [i32; 2],
@@ -116,16 +118,24 @@ impl Place {
         let identity = coded.slice.identity;
         Self { blank, frame_num: identity.frame_num, order: identity.order, rank: coded.ref_idc }
     }
+}
 
+impl Repeatable for Place {
     /// Later pictures may refer to this one by its number.
-    pub(crate) fn number(&self) -> Option<i64> {
+    fn number(&self) -> Option<i64> {
         (self.rank > 0).then_some(self.frame_num.into())
     }
 
-    /// A repetition of the picture with the number `newest`: its own number, if later ones refer to it, and its NAL unit.
-    pub(crate) fn repeat(&self, newest: i64) -> (Option<i64>, Vec<u8>) {
-        let frame_num = (newest + 1) % (1 << self.blank.sequence.frame_num_bits);
-        ((self.rank > 0).then_some(frame_num), self.blank.nal(self, frame_num as u32))
+    fn repeat(&self, newest: &mut i64) -> Vec<Vec<u8>> {
+        let frame_num = (*newest + 1) % (1 << self.blank.sequence.frame_num_bits);
+        if self.rank > 0 {
+            *newest = frame_num;
+        }
+        vec![self.blank.nal(self, frame_num as u32)]
+    }
+
+    fn is_equal(&self, other: &dyn Any) -> bool {
+        other.downcast_ref() == Some(self)
     }
 }
 

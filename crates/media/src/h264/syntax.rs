@@ -1,7 +1,7 @@
 //! The fields of parameter sets and slice headers (ITU-T H.264, 7.3.2.1, 7.3.2.2 and 7.3.3) up to the picture order
 //! count. `None` means that the bytes are not a valid parameter set or header.
 
-use crate::video::bits::{BitWriter, Bits};
+use crate::coding::bits::{BitWriter, Bits};
 
 /// What a sequence parameter set says about slice headers and about the pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 use super::*;
+use crate::coding::split::Headers as _;
 use crate::testing::{self, PICTURES};
-use crate::video::split::Headers as _;
 
 type Split = (Vec<AccessUnit>, Option<AnnexBError>);
 

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use super::repeat::{self, Blank};
 use super::syntax::{self, PICTURE_SETS, is_intra_access};
 use super::{H265, Picture};
-use crate::unit::{VideoCodec, VideoTrack};
-use crate::video::depend::{Dependencies, Use};
-use crate::video::nal::{Codec, Followed, NalRole, Place, Properties};
-use crate::video::repeat::Repeatable;
+use crate::coding::depend::{Dependencies, Use};
+use crate::coding::nal::{Codec, Followed, NalRole, Place, Properties};
+use crate::unit::{Repeatable, VideoCodec, VideoTrack};
 
 /// Follows the pictures of a live H.265 stream.
 #[derive(Clone, Debug, Default)]
@@ -176,7 +175,7 @@ impl Codec for Live {
         Followed::Placed(Place { key, layer, group: links.group, refs: links.refs, display })
     }
 
-    fn repeat(&mut self, picture: &Picture) -> Option<Repeatable> {
+    fn repeat(&mut self, picture: &Picture) -> Option<Arc<dyn Repeatable>> {
         if self.blank.as_ref().is_none_or(|blank| !blank.is_of(&picture.sequence)) {
             self.blank = Blank::new(&picture.sequence).map(Arc::new);
         }
@@ -185,7 +184,7 @@ impl Codec for Live {
             return None;
         }
         let blank = Arc::clone(self.blank.as_ref()?);
-        Some(Repeatable::H265(repeat::Place::new(blank, picture, self.newest)))
+        Some(Arc::new(repeat::Place::new(blank, picture, self.newest)))
     }
 
     fn collect_sets(&mut self, picture: &Picture, key: bool) -> Vec<Vec<u8>> {

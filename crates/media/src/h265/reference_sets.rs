@@ -1,6 +1,6 @@
 //! Short-term reference picture sets (ITU-T H.265, 7.3.7 and 7.4.8).
 
-use crate::video::bits::Bits;
+use crate::coding::bits::Bits;
 
 /// The pictures a picture keeps, by their distance in picture order count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,16 +4,18 @@
 //! It has a picture parameter set of its own, under the highest number. Features that the stream's own sets allow,
 //! from tiles to weights, then need no fields in the slice header.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use super::Picture;
 use super::syntax::{PICTURE_SETS, PPS, Sequence, is_intra_access};
-use crate::video::arithmetic::{Context, Encoder};
-use crate::video::bits::BitWriter;
+use crate::coding::arithmetic::{Context, Encoder};
+use crate::coding::bits::BitWriter;
+use crate::unit::Repeatable;
 
 /// How a picture is numbered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(super) struct Place {
     blank: Arc<Blank>,
     /// Picture order count.
     order: i64,
@@ -97,17 +99,22 @@ impl Place {
         let is_reference = is_intra_access(kind) || kind & 1 == 1;
         Self { blank, order, is_reference, trails: kind < FIRST_LEADING }
     }
+}
 
+impl Repeatable for Place {
     /// Later pictures may refer to this one by its order count.
-    pub(crate) fn number(&self) -> Option<i64> {
+    fn number(&self) -> Option<i64> {
         self.is_reference.then_some(self.order)
     }
 
-    /// A repetition of the picture with the order count `newest`: its NAL units, none if it cannot be.
-    pub(crate) fn repeat(&self, newest: i64) -> Vec<Vec<u8>> {
+    fn repeat(&self, newest: &mut i64) -> Vec<Vec<u8>> {
         let kind = if self.is_reference { TRAIL_R } else { TRAIL_N };
-        let slice = self.blank.slice(kind, self.order, self.order - newest).filter(|_| self.trails);
+        let slice = self.blank.slice(kind, self.order, self.order - *newest).filter(|_| self.trails);
         slice.map(|slice| vec![self.blank.set.clone(), slice]).unwrap_or_default()
+    }
+
+    fn is_equal(&self, other: &dyn Any) -> bool {
+        other.downcast_ref() == Some(self)
     }
 }
 

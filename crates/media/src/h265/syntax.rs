@@ -2,8 +2,8 @@
 //! `None` means that the bytes are not a valid parameter set or header.
 
 use super::reference_sets::ReferenceSet;
+use crate::coding::bits::Bits;
 use crate::h264::syntax::{duration_ns, signal_description};
-use crate::video::bits::Bits;
 
 pub(super) const VPS: u8 = 32;
 pub(super) const SPS: u8 = 33;

@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::repeat::Repeat;
-use crate::unit::VideoTrack;
+use crate::unit::{Repeat, VideoTrack};
 
 /// A unit of the video track.
 #[derive(Clone, Debug, PartialEq, Eq)]

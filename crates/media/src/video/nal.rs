@@ -5,10 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::coded::Coded;
-use super::repeat;
 use super::sets::trimmed;
 use super::split::{Assemble, Headers};
-use crate::unit::VideoTrack;
+use crate::unit::{Repeat, Repeatable, VideoTrack};
 
 /// What differs between the codecs.
 pub(crate) trait Codec: Default {
@@ -39,7 +38,7 @@ pub(crate) trait Codec: Default {
     fn properties(&self, picture: &Picture<Self>) -> Properties;
 
     /// The place of this picture, which was followed just now, for a repetition of the one before; `None` if that is not done.
-    fn repeat(&mut self, picture: &Picture<Self>) -> Option<repeat::Repeatable>;
+    fn repeat(&mut self, picture: &Picture<Self>) -> Option<Arc<dyn Repeatable>>;
 }
 
 type Picture<C> = <<C as Codec>::Headers as Headers>::Picture;
@@ -151,7 +150,7 @@ impl<C: Codec> Assemble for Live<C> {
         }
         let properties = self.codec.properties(&picture);
         let seen = self.reorder.next(place.display);
-        let repeat = self.codec.repeat(&picture).map(|found| repeat::Repeat::new(found, place.layer));
+        let repeat = self.codec.repeat(&picture).map(|found| Repeat::new(found, place.layer));
         Some(Coded {
             bytes,
             nals,

@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use super::repeat::Repeat;
-use crate::unit::UnitHead;
+use crate::unit::{Repeat, UnitHead};
 
 /// This number of repetitions after each sent picture is enough. Decoders work on up to 16 pictures at once,
 /// and put a few into order.

@@ -32,7 +32,7 @@ use link::LinkVerdict;
 use nonces::Nonces;
 use password::same;
 
-use crate::net::{Allowance, Throttle};
+use crate::throttle::{Allowance, Throttle};
 
 /// Bytes as text: UTF-8, or else Latin-1, which programs wrote before.
 pub(crate) fn text(bytes: &[u8]) -> String {

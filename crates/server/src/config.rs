@@ -2,20 +2,42 @@
 //!
 //! An error names the file, the line and what to do. `packaging/freshwire.toml` shows every setting.
 
+mod base_path;
+mod camera;
+mod encoder;
 mod error;
 mod file;
+mod hub;
 mod limits;
+mod multicast;
+mod origin;
+mod pattern;
+mod rendition;
+mod rung;
 mod settings;
 mod source;
 mod values;
 
 use std::path::Path;
 
+pub use base_path::{BasePath, BasePathError};
+pub(crate) use camera::Credentials;
+pub use camera::{Camera, CameraError};
+pub(crate) use encoder::{Codec, KNOWN, Known, Place};
+pub use encoder::{Encoder, EncoderError};
 pub use error::ConfigError;
+pub use hub::{HubConfig, MAX_ENGINES};
 pub use limits::Limits;
+pub use multicast::{AddressRange, AddressRangeError, MulticastConfig};
+pub(crate) use origin::{Origin, host_and_port, is_usual};
+pub use origin::{OriginError, Origins};
+pub use pattern::PatternConfig;
+pub use rendition::{MAIN, RenditionNameError, check_rendition_name, split_rendition};
+pub use rung::{Rung, RungError};
 pub use settings::{Config, Listen, RenditionConfig, StreamConfig, TlsFiles};
 pub use source::{
-    SourceError, check_published_name, check_stream_name, default_name, parse_named_source, parse_source,
+    Source, SourceError, check_published_name, check_stream_name, default_name, parse_named_source,
+    parse_source,
 };
 pub use values::{link_key, parse_listen, secret_from_file};
 

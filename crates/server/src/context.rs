@@ -5,12 +5,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
 
 use crate::access::Access;
-use crate::config::Limits;
+use crate::config::{Limits, MulticastConfig, Origins};
 use crate::counter::Counter;
-use crate::http::Origins;
 use crate::hub::Hub;
+use crate::multicast::Groups;
 use crate::net::Admission;
-use crate::rtsp::{Groups, MulticastConfig};
 use crate::tasks::Tasks;
 use crate::values::Topics;
 

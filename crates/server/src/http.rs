@@ -42,9 +42,7 @@ mod values;
 
 use std::sync::Arc;
 
-pub(crate) use origin::TrustedSite;
-pub use origin::{OriginError, Origins};
-pub use site::{BasePath, BasePathError, Site};
+pub use site::Site;
 
 use crate::context::Context;
 use crate::net::Acceptor;

@@ -7,7 +7,6 @@
 //! ```
 
 mod bundle;
-mod config;
 mod error;
 mod fit;
 mod identity;
@@ -31,10 +30,9 @@ use tokio::sync::mpsc;
 
 use shared::{Shared, lock};
 
-pub use config::{HubConfig, MAX_ENGINES};
+pub use crate::config::{HubConfig, MAX_ENGINES};
 pub use error::HubError;
 pub use fit::Fit;
-pub use renditions::{MAIN, check_name as check_rendition_name, split_name as split_rendition};
 pub use snapshot::{RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
 pub use stream::{Publisher, Stream};
 pub(crate) use taps::Tapping;

@@ -3,14 +3,14 @@
 use tokio::sync::watch;
 
 use crate::access::{Grant, Right};
+use crate::config::Origin;
 use crate::context::Context;
-use crate::http::TrustedSite;
 
 /// A lasting connection's permission to have its stream.
 pub(crate) struct Lease {
     grant: Grant,
     /// The site of the page that asked, if it had to be trusted.
-    site: Option<TrustedSite>,
+    site: Option<Origin>,
     /// Whether the server has removed the stream or the topic.
     removed: watch::Receiver<bool>,
     reviews: watch::Receiver<()>,
@@ -39,7 +39,7 @@ impl Lease {
     /// `removed` becomes true when the server removes what is granted.
     pub(crate) fn new(
         grant: Grant,
-        site: Option<TrustedSite>,
+        site: Option<Origin>,
         removed: watch::Receiver<bool>,
         context: &Context,
     ) -> Self {
@@ -77,7 +77,7 @@ impl Lease {
                 Right::Publish => Withdrawal::Publish,
             });
         }
-        let is_trusted = self.site.as_ref().is_none_or(|site| context.origins().trust_still(site));
+        let is_trusted = self.site.as_ref().is_none_or(|site| context.origins().contain(site));
         (!is_trusted).then_some(Withdrawal::Site)
     }
 }

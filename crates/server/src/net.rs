@@ -15,7 +15,6 @@ mod admission;
 mod meter;
 mod patience;
 mod silence;
-mod throttle;
 
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
@@ -35,7 +34,6 @@ pub use acceptor::Acceptor;
 pub use admission::{Admission, Permit};
 pub(crate) use meter::Meter;
 pub(crate) use patience::Patience;
-pub(crate) use throttle::{Allowance, Throttle};
 
 use crate::config::Limits;
 use crate::tls::{Session, TlsSeal};

@@ -17,11 +17,12 @@
 
 mod begin_error;
 pub(crate) mod channel;
+mod clocks;
 mod connection;
+pub(crate) mod feed;
 pub(crate) mod link;
 pub(crate) mod message;
 pub(crate) mod methods;
-mod multicast;
 pub(crate) mod publish;
 pub(crate) mod receive;
 mod reply;
@@ -37,8 +38,6 @@ use std::sync::Arc;
 use tracing::Instrument as _;
 
 pub use methods::SESSION_TIMEOUT;
-pub(crate) use multicast::Groups;
-pub use multicast::{AddressRange, AddressRangeError, MulticastConfig};
 
 use crate::context::Context;
 use crate::net::Acceptor;

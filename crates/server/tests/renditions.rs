@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use freshwire_media::framing::chunked;
 use freshwire_server::access::Access;
+use freshwire_server::config::BasePath;
 use freshwire_server::config::Limits;
 use freshwire_server::context::Context;
-use freshwire_server::http::{self, BasePath, Site};
+use freshwire_server::http::{self, Site};
 use freshwire_server::hub::{Hub, HubConfig, Stream};
 use freshwire_server::ingest::{self, Outlet, Source, ladder};
 use freshwire_server::net::Acceptor;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use freshwire_server::access::Access;
 use freshwire_server::config::Limits;
+use freshwire_server::config::MulticastConfig;
 use freshwire_server::hub::{HubConfig, HubError, ViewerSnapshot};
-use freshwire_server::rtsp::MulticastConfig;
 use rtsp_rig::{Client, Server, Source, datagram_sockets, server_ports, view_nowhere, with_session};
 
 #[test]

@@ -9,17 +9,18 @@ use freshwire_record::{Rate, parse_duration, parse_size};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::base_path::BasePath;
+use super::encoder::Encoder;
 use super::error::{ConfigError, Fault};
+use super::hub::HubConfig;
 use super::limits::Limits;
+use super::multicast::MulticastConfig;
+use super::rendition::{MAIN, check_rendition_name};
+use super::rung::{Rung, RungError};
 use super::settings::{Config, Listen, RenditionConfig, StreamConfig, TlsFiles};
-use super::source::{check_stream_name, parse_source, relative_to};
+use super::source::{Source, check_stream_name, parse_source, relative_to};
 use super::values::{Quantity, link_key, parse_count, parse_listen, secret_from_file, set};
 use crate::access::{Names, Password, Rights, Rules, User};
-use crate::http::BasePath;
-use crate::hub::{HubConfig, MAIN, check_rendition_name};
-use crate::ingest::ladder::{Rung, RungError};
-use crate::ingest::{Encoder, Source};
-use crate::rtsp::MulticastConfig;
 
 const TOO_MANY: &str = "8 renditions of a stream are the limit, its own source among them";
 const _: () = assert!(MAX_RENDITIONS == 8);

@@ -2,14 +2,16 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use super::base_path::BasePath;
+use super::encoder::Encoder;
 use super::error::ConfigError;
+use super::hub::HubConfig;
 use super::limits::Limits;
+use super::multicast::MulticastConfig;
+use super::origin::Origins;
+use super::rung::Rung;
+use super::source::Source;
 use crate::access::{Rights, Rules};
-use crate::http::{BasePath, Origins};
-use crate::hub::HubConfig;
-use crate::ingest::ladder::Rung;
-use crate::ingest::{Encoder, Source};
-use crate::rtsp::MulticastConfig;
 
 /// Everything that can be configured.
 #[derive(Clone, Debug)]

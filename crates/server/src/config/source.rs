@@ -1,7 +1,67 @@
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-use crate::hub::split_rendition;
-use crate::ingest::Source;
+use super::camera::{Camera, CameraError};
+use super::pattern::PatternConfig;
+use super::rendition::split_rendition;
+
+/// Where a stream comes from.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Source {
+    /// A generated picture with a clock in it. Needs ffmpeg with libx264.
+    Test(PatternConfig),
+    /// Standard input: MPEG-TS, Annex B or IVF, at the pace at which it comes.
+    Stdin,
+    /// A file, in real time and looped. Annex B and IVF are read directly, everything else through ffmpeg.
+    File(PathBuf),
+    /// A camera, by its `rtsp://` address.
+    Rtsp(String),
+    /// Publishers: pictures and sound by RTSP, values by HTTP.
+    Publish,
+}
+
+/// `test`, `-`, `publish`, an `rtsp://` address, or else the path of a file.
+impl FromStr for Source {
+    type Err = CameraError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "test" => Self::Test(PatternConfig::default()),
+            "-" => Self::Stdin,
+            "publish" => Self::Publish,
+            url if url.contains("://") => {
+                Camera::parse(url)?;
+                Self::Rtsp(url.to_owned())
+            }
+            path => Self::File(path.into()),
+        })
+    }
+}
+
+/// Like [`fmt::Display`], so that no log has a camera's password.
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({self})")
+    }
+}
+
+/// For people: an address without its password.
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Test(_) => f.write_str("test"),
+            Self::Stdin => f.write_str("standard input"),
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Rtsp(url) => match Camera::parse(url) {
+                Ok(camera) => f.write_str(&camera.origin()),
+                Err(_) => f.write_str("a camera"),
+            },
+            Self::Publish => f.write_str("publish"),
+        }
+    }
+}
 
 /// The text is no source, or no name of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,7 +84,7 @@ pub fn parse_source(text: &str) -> Result<Source, SourceError> {
             "{shown:?} is no source; write test, -, a path, rtsp://HOST/PATH or publish"
         )));
     }
-    text.parse().map_err(|error: crate::ingest::rtsp::PullError| SourceError(error.to_string()))
+    text.parse().map_err(|error: CameraError| SourceError(error.to_string()))
 }
 
 /// Reads `NAME=SOURCE` or `SOURCE`. Something in front of `=` that cannot be a name belongs to the source.
@@ -134,6 +194,18 @@ fn is_name_character(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sources_are_told_apart() {
+        let parse = |text: &str| text.parse::<Source>().expect("a source");
+        assert!(matches!(parse("test"), Source::Test(_)));
+        assert_eq!(parse("-"), Source::Stdin);
+        assert_eq!(parse("publish"), Source::Publish);
+        assert_eq!(parse("./test"), Source::File("./test".into()));
+        assert_eq!(parse("rtsp://me:secret@cam/1").to_string(), "rtsp://cam/1");
+        assert_eq!(format!("{:?}", parse("rtsp://me:secret@cam/1?token=x")), "Source(rtsp://cam/1)");
+        assert!("http://cam/1".parse::<Source>().is_err());
+    }
 
     #[test]
     fn sources_with_and_without_a_name() {

@@ -12,8 +12,9 @@ use super::socket;
 use super::takeover::{Body, Carriage, Order};
 use super::values;
 use crate::access::{Right, Verdict};
+use crate::config::split_rendition;
 use crate::context::Context;
-use crate::hub::{RenditionsAsked, Stream, ViewRequest, split_rendition};
+use crate::hub::{RenditionsAsked, Stream, ViewRequest};
 use crate::lease::Lease;
 
 /// How long a player waits for a source that has not said what it has.

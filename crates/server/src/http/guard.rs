@@ -3,8 +3,8 @@
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode};
 
-use super::origin::Origins;
 use super::reply::{self, Reply};
+use crate::config::Origins;
 
 /// The pages use nothing from elsewhere.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \

@@ -1,102 +1,29 @@
 //! Whose pages may play (RFC 6454): those that come from this server, as the browser sees it, and those that are trusted.
 
-use std::collections::BTreeSet;
-use std::fmt;
-
 use hyper::{HeaderMap, header};
 
 use super::asker::text_of;
-
-/// The sites whose pages may play besides the server's own.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Origins(BTreeSet<Origin>);
-
-/// A site that was trusted when one of its pages asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TrustedSite(Origin);
-
-/// The text is no origin.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is no origin; write it as the browser does: https://www.example.com, with a port if that is another than usual"
-)]
-pub struct OriginError(String);
-
-/// Scheme, host in small letters, and port.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Origin {
-    scheme: &'static str,
-    host: String,
-    port: u16,
-}
-
-impl Origin {
-    fn parse(text: &str) -> Option<Self> {
-        let (scheme, authority) = text.split_once("://")?;
-        let (scheme, usual) = SCHEMES.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(scheme))?;
-        let (host, port) = host_and_port(authority)?;
-        Some(Self { scheme, host, port: port.unwrap_or(usual) })
-    }
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scheme, host, port } = self;
-        if is_usual(self) { write!(f, "{scheme}://{host}") } else { write!(f, "{scheme}://{host}:{port}") }
-    }
-}
+use crate::config::{Origin, Origins, host_and_port, is_usual};
 
 impl Origins {
-    /// Trusts the pages of another site, such as `https://www.example.com`.
-    ///
-    /// # Errors
-    ///
-    /// If it is not a scheme and a host.
-    pub fn trust(&mut self, origin: &str) -> Result<(), OriginError> {
-        let parsed = Origin::parse(origin.trim().trim_end_matches('/'));
-        self.0.insert(parsed.ok_or_else(|| OriginError(origin.to_owned()))?);
-        Ok(())
-    }
-
-    /// The hosts of these sites, in small letters.
-    pub(crate) fn hosts(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|origin| origin.host.as_str())
-    }
-
     /// The site of a page that may play only because it is trusted; `None` for programs and for the server's own pages.
-    pub(super) fn trusted(&self, headers: &HeaderMap) -> Option<TrustedSite> {
+    pub(super) fn trusted(&self, headers: &HeaderMap) -> Option<Origin> {
         let origin = Origin::parse(headers.get(header::ORIGIN)?.to_str().ok()?)?;
-        (self.0.contains(&origin) && !is_own(&origin, headers)).then_some(TrustedSite(origin))
-    }
-
-    /// Whether this site is trusted.
-    pub(crate) fn trust_still(&self, site: &TrustedSite) -> bool {
-        self.0.contains(&site.0)
+        (self.contain(&origin) && !is_own(&origin, headers)).then_some(origin)
     }
 
     /// The origin of the page that asks, if it is one of these sites.
     pub(super) fn trusted_origin<'a>(&self, headers: &'a HeaderMap) -> Option<&'a header::HeaderValue> {
         let value = headers.get(header::ORIGIN)?;
         let origin = value.to_str().ok().and_then(Origin::parse)?;
-        self.0.contains(&origin).then_some(value)
-    }
-
-    /// Returns `true` without such sites.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// These sites, as a list of sources in a content security policy.
-    pub(super) fn sources(&self) -> String {
-        let sources: Vec<_> = self.0.iter().map(Origin::to_string).collect();
-        sources.join(" ")
+        self.contain(&origin).then_some(value)
     }
 
     /// Whether the page that asks may play. Programs that are no browsers say no origin.
     pub(super) fn allow(&self, headers: &HeaderMap) -> bool {
         let Some(origin) = headers.get(header::ORIGIN) else { return true };
         let Some(origin) = origin.to_str().ok().and_then(Origin::parse) else { return false };
-        self.0.contains(&origin) || is_own(&origin, headers)
+        self.contain(&origin) || is_own(&origin, headers)
     }
 }
 
@@ -122,28 +49,6 @@ fn forwarded_hosts(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     })
 }
 
-fn is_usual(origin: &Origin) -> bool {
-    SCHEMES.contains(&(origin.scheme, origin.port))
-}
-
-/// The host in small letters, and the port if there is one.
-fn host_and_port(authority: &str) -> Option<(String, Option<u16>)> {
-    let after_host = authority.rfind(']').unwrap_or(0);
-    let (host, port) = match authority.get(after_host..)?.find(':') {
-        Some(at) => {
-            let (host, port) = authority.split_at(after_host + at);
-            (host, Some(port.get(1..)?.parse().ok()?))
-        }
-        None => (authority, None),
-    };
-    let is_host = !host.is_empty()
-        && !host.contains(['/', '@', '?', '#', '*', ';', ',', '\'', '"'])
-        && !host.contains(char::is_whitespace);
-    is_host.then(|| (host.to_ascii_lowercase(), port))
-}
-
-/// The schemes of pages, and their usual ports.
-const SCHEMES: [(&str, u16); 2] = [("http", 80), ("https", 443)];
 const FORWARDED_HOST: &str = "x-forwarded-host";
 /// What shows that a request came through a proxy.
 const PROXIES: [&str; 4] = [FORWARDED_HOST, "x-forwarded-proto", "x-forwarded-for", "forwarded"];

@@ -9,10 +9,10 @@ use sha1::Digest as _;
 use tokio::io::AsyncReadExt as _;
 
 use super::asker::text_of;
-use super::origin::Origins;
 use super::reply::{self, Reply};
 use super::shutdown::stopped;
 use super::statistics::{self, Question};
+use crate::config::Origins;
 use crate::context::Context;
 use crate::hub::{Stream, Viewer};
 use crate::lease::{Lease, Withdrawal};

@@ -24,7 +24,6 @@ pub(super) use present::Wanted;
 
 use super::asker::Asker;
 use super::guard::Guard;
-use super::origin::Origins;
 use super::reply::{self, Reply};
 use super::route::Exchange;
 use super::socket::{self, Ended, Served};
@@ -32,6 +31,7 @@ use super::statistics::{self, Question};
 use super::takeover::{Moment, refuse, wait};
 use super::{page, socket::accept};
 use crate::access::Grant;
+use crate::config::Origins;
 use crate::context::Context;
 use crate::lease::Lease;
 use crate::net::Conn;

@@ -1,3 +1,5 @@
+use crate::config::RenditionNameError;
+
 /// A viewer or a publisher is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -15,10 +17,8 @@ pub enum HubError {
     )]
     TooManyRenditions(Vec<String>),
     /// The name cannot be that of a rendition.
-    #[error(
-        "{0:?} cannot be a rendition's name; use 1 to 32 letters, digits, -, _ and ., but not all or none"
-    )]
-    RenditionName(String),
+    #[error(transparent)]
+    RenditionName(#[from] RenditionNameError),
     /// The stream has no rendition of this name.
     #[error("the stream has no rendition {name:?}; it has {}", known.join(", "))]
     NoRendition {

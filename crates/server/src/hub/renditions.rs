@@ -11,12 +11,7 @@ use tokio::sync::mpsc;
 
 use super::error::HubError;
 use super::unit_info::UnitInfo;
-
-/// What the rendition is called that is published under the stream's own name.
-pub const MAIN: &str = "main";
-
-/// The most characters of a rendition's name.
-const MAX_NAME: usize = 32;
+use crate::config::{MAIN, check_rendition_name};
 
 /// A rendition without a picture for this long has no source as far as viewers are concerned.
 const STALLED: Duration = Duration::from_secs(2);
@@ -199,7 +194,7 @@ impl Renditions {
     }
 
     fn add(&mut self, name: &str) -> Result<usize, HubError> {
-        check_name(name)?;
+        check_rendition_name(name)?;
         // One that is gone makes room, unless it is configured; the numbers of its place go on.
         let unused = |rendition: &Rendition| {
             rendition.origin.is_none() && rendition.name != MAIN && !rendition.is_configured
@@ -478,26 +473,6 @@ impl Rendition {
     fn has_sound(&self) -> bool {
         self.origin.is_some() && self.source.as_ref().is_some_and(|source| source.audio.is_some())
     }
-}
-
-/// Whether a rendition may have this name, which is a part of addresses: 1 to 32 letters, digits, `-`, `_` and `.`.
-///
-/// # Errors
-///
-/// [`HubError::RenditionName`].
-pub fn check_name(name: &str) -> Result<(), HubError> {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let fits = (1..=MAX_NAME).contains(&name.len()) && name.chars().all(is_allowed);
-    // Addresses have these words for themselves.
-    if fits && !["all", "none"].contains(&name) {
-        return Ok(());
-    }
-    Err(HubError::RenditionName(name.chars().take(MAX_NAME).collect()))
-}
-
-/// The stream's name in an address, and that of the rendition behind `~`, if the address names one.
-pub fn split_name(name: &str) -> (&str, Option<&str>) {
-    name.split_once('~').map_or((name, None), |(stream, rendition)| (stream, Some(rendition)))
 }
 
 fn codec_name(codec: &VideoCodec) -> &'static str {

@@ -3,7 +3,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freshwire::engine::EngineGroup;
 
-use super::config::HubConfig;
+use crate::config::HubConfig;
 
 /// What streams need of the hub.
 pub(super) struct Shared {

@@ -12,16 +12,16 @@ use freshwire_record::Timestamp;
 use tokio::sync::{mpsc, watch};
 
 use super::bundle::{PendingBundle, Unbundler};
-use super::config::HubConfig;
 use super::error::HubError;
 use super::identity::Identity;
-use super::renditions::{MAIN, Renditions};
+use super::renditions::Renditions;
 use super::shared::{Shared, lock};
 use super::snapshot::{RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
 use super::taps::{Tapping, Taps};
 use super::unit_info::UnitInfo;
 use super::view_request::{RenditionsAsked, ViewRequest, ViewSocket};
 use super::viewer_queue::ViewerQueue;
+use crate::config::{HubConfig, MAIN};
 
 /// Slots of a viewer's ring: 10 s of video, 6 s with sound, so that what follows a keyframe fits while that is on its way over a slow
 /// path. Memory is only touched where a viewer is that far behind.

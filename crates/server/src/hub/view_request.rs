@@ -11,7 +11,7 @@ use freshwire_record::parse_duration;
 use percent_encoding::percent_decode_str;
 
 use super::error::HubError;
-use super::renditions::check_name;
+use crate::config::check_rendition_name;
 
 /// How a viewer is served.
 pub struct ViewRequest {
@@ -86,7 +86,8 @@ impl ViewRequest {
         query: Option<&str>,
     ) -> Result<Option<RenditionsAsked>, HubError> {
         if let Some(name) = rendition {
-            return check_name(name).map(|()| Some(RenditionsAsked::Named(name.to_owned())));
+            check_rendition_name(name)?;
+            return Ok(Some(RenditionsAsked::Named(name.to_owned())));
         }
         let mut pairs = query.unwrap_or_default().split('&');
         Ok(match pairs.find_map(|pair| pair.strip_prefix("renditions=")) {
@@ -94,7 +95,7 @@ impl ViewRequest {
             Some("all") => Some(RenditionsAsked::All),
             Some("none") => Some(RenditionsAsked::None),
             Some(name) => {
-                check_name(name)?;
+                check_rendition_name(name)?;
                 Some(RenditionsAsked::Named(name.to_owned()))
             }
         })

@@ -6,12 +6,10 @@
 //!
 //! The times of the pictures go through ffmpeg as they are, so the renditions share the clock of the stream.
 
-use std::fmt;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +18,6 @@ use freshwire_media::demux::{self, Demux, Event};
 use freshwire_media::framing::Framer as _;
 use freshwire_media::framing::ts::Ts;
 use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead};
-use freshwire_record::Rate;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::process::ChildStdin;
@@ -28,10 +25,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::encoder::Encoder;
 use super::error::{FIRST_PAUSE, LONGEST_PAUSE, SourceError};
 use super::outlet::Outlet;
 use super::program;
+use crate::config::{Encoder, Rung};
 use crate::hub::{Publisher, Stream, Tapping};
 
 /// How often to look whether somebody views.
@@ -52,61 +49,6 @@ const BETWEEN_PICTURES: Duration = Duration::from_secs(1);
 
 /// Pictures that wait for ffmpeg; one that does not keep up gets no more until the next keyframe.
 const WAITING: usize = 64;
-
-/// The size and rate of pictures that ffmpeg makes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rung {
-    /// Largest width of a picture in samples; the stream's proportions stay.
-    pub width: u32,
-    /// Largest height of a picture in samples.
-    pub height: u32,
-    /// Bits a second.
-    pub rate: Rate,
-}
-
-impl Rung {
-    /// The rendition's name: `360p`.
-    pub fn name(&self) -> String {
-        format!("{}p", self.height)
-    }
-}
-
-impl fmt::Display for Rung {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}x{}@{}bit", self.width, self.height, self.rate.bits_per_sec())
-    }
-}
-
-/// A text that is no rung of a ladder.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no rung of a ladder; write WIDTHxHEIGHT@RATE such as 640x360@400k, at least 64x64@20k")]
-pub struct RungError(String);
-
-impl FromStr for Rung {
-    type Err = RungError;
-
-    fn from_str(text: &str) -> Result<Self, RungError> {
-        let read = || {
-            let (size, rate) = text.split_once('@')?;
-            let (width, height) = size.split_once('x')?;
-            let rate = if rate.ends_with(['k', 'K', 'm', 'M', 'g', 'G']) {
-                format!("{rate}bit")
-            } else {
-                rate.to_owned()
-            };
-            let (width, height, rate) = (width.parse().ok()?, height.parse().ok()?, rate.parse().ok()?);
-            Some(Self { width, height, rate })
-        };
-        let sizes = 64..=8192;
-        let is_possible = |rung: &Self| {
-            let bits = rung.rate.bits_per_sec();
-            sizes.contains(&rung.width)
-                && sizes.contains(&rung.height)
-                && (20_000..=1_000_000_000).contains(&bits)
-        };
-        read().filter(is_possible).ok_or_else(|| RungError(text.chars().take(64).collect()))
-    }
-}
 
 /// The renditions that ffmpeg makes of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -519,17 +461,6 @@ impl Drop for Folder {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rungs_are_read() {
-        let rung: Rung = "640x360@400k".parse().unwrap();
-        assert_eq!((rung.width, rung.height, rung.rate.bits_per_sec()), (640, 360, 400_000));
-        assert_eq!((rung.name(), rung.to_string()), ("360p".to_owned(), "640x360@400000bit".to_owned()));
-        assert_eq!("1280x720@1.5Mbit".parse::<Rung>().unwrap().rate.bits_per_sec(), 1_500_000);
-        for wrong in ["", "640x360", "640@1M", "x@1M", "640x360@", "640x360@1", "640x9999999@1M", "1x1@1M"] {
-            assert!(wrong.parse::<Rung>().is_err(), "{wrong}");
-        }
-    }
 
     /// How many looks it takes until an encoder hangs that gets pictures at these looks and gives them at those.
     fn looks(gets: impl Fn(u32) -> bool, gives: impl Fn(u32) -> bool) -> Option<u32> {

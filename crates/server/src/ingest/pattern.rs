@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+pub use crate::config::PatternConfig;
+
 /// How many cells the clock's strip at the lower edge has: white, black, 44 bits of milliseconds since 1970 (the highest
 /// first), and their parity.
 pub const CLOCK_CELLS: usize = 47;
@@ -11,29 +13,6 @@ const CLOCK_BITS: usize = 44;
 
 /// The strip's share of the picture's height: one part in this many.
 const STRIP_PARTS: usize = 16;
-
-/// The test picture and how it is encoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PatternConfig {
-    /// Width in samples, even. Default 1280.
-    pub width: usize,
-    /// Height in samples, even. Default 720.
-    pub height: usize,
-    /// Pictures per second. Default 25.
-    pub fps: u32,
-    /// Mean rate of the encoded picture in kbit/s. Default 1000.
-    pub kbit: u32,
-    /// Pictures from one keyframe to the next. Default 50.
-    pub group: u32,
-    /// With a tone. Default true.
-    pub sound: bool,
-}
-
-impl Default for PatternConfig {
-    fn default() -> Self {
-        Self { width: 1280, height: 720, fps: 25, kbit: 1000, group: 50, sound: true }
-    }
-}
 
 impl PatternConfig {
     /// From one picture to the next.

@@ -1,11 +1,8 @@
 //! Streams over RTP: from cameras, which are asked for them, and from those who publish by RTSP.
 
-mod camera;
 mod challenge;
 mod client;
-mod clocks;
 mod error;
-mod feed;
 mod playing;
 mod transport;
 
@@ -13,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use super::Outlet;
 
-pub use camera::Camera;
+pub use crate::config::Camera;
+pub use crate::rtsp::feed::{Feed, SelectionError, TrackSelection};
 pub use client::{MAX_CAMERA_BODY_BYTES, MAX_CAMERA_HEAD_BYTES, MAX_EARLY_BYTES};
 pub use error::PullError;
-pub use feed::{Feed, SelectionError, TrackSelection};
 
 /// Feeds a stream, or one of its renditions, from a camera, in its connection or, where the camera does nothing else, over UDP.
 /// When the camera is away, it is asked again and again, at most every [`LONGEST_PAUSE`]. Never returns; drop the future to stop.

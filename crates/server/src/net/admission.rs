@@ -3,9 +3,9 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use super::throttle::{Allowance, Throttle, source_of};
 use crate::config::Limits;
 use crate::counter::Counter;
+use crate::throttle::{Allowance, Throttle, source_of};
 
 /// Counts the open connections of all listeners and refuses those beyond the limits.
 #[derive(Debug)]

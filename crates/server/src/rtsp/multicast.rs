@@ -3,64 +3,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use freshwire_media::rtp::Identity;
 use freshwire_media::unit::Kind;
 
-use super::rtp_path::Farewell;
-use super::transport::Profile;
+use crate::config::MulticastConfig;
 use crate::hub::{Stream, Viewer};
-
-/// Where multicast packets go. Multicast has no rate that follows its members: the network has to carry the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MulticastConfig {
-    /// Addresses, of which each stream takes one.
-    pub range: AddressRange,
-    /// UDP port of the pictures, even; reports and sound have the three after it.
-    pub port: u16,
-    /// How many routers packets may pass, plus one.
-    pub ttl: u8,
-    /// The address of this machine at the interface that packets leave by. `None`: the interface by which each viewer asks.
-    pub interface: Option<Ipv4Addr>,
-}
-
-/// A range of IPv4 multicast addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AddressRange {
-    first: Ipv4Addr,
-    count: u32,
-}
-
-/// The text names no range of multicast addresses.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no range of IPv4 multicast addresses; write 239.192.0.0/24, or one address")]
-pub struct AddressRangeError(String);
-
-impl FromStr for AddressRange {
-    type Err = AddressRangeError;
-
-    fn from_str(text: &str) -> Result<Self, AddressRangeError> {
-        let error = || AddressRangeError(text.chars().take(32).collect());
-        let (address, length) = text.split_once('/').unwrap_or((text, "32"));
-        let address: Ipv4Addr = address.parse().map_err(|_| error())?;
-        let length: u32 = length.parse().map_err(|_| error())?;
-        let bits = 32_u32.checked_sub(length).filter(|&bits| bits <= MOST_BITS).ok_or_else(error)?;
-        let first = Ipv4Addr::from_bits(address.to_bits() >> bits << bits);
-        if !first.is_multicast() {
-            return Err(error());
-        }
-        Ok(Self { first, count: 1 << bits })
-    }
-}
-
-impl AddressRange {
-    fn addresses(self) -> impl Iterator<Item = Ipv4Addr> {
-        (0..self.count).map(move |at| Ipv4Addr::from_bits(self.first.to_bits() + at))
-    }
-}
 
 /// The groups of a server.
 #[derive(Debug, Default)]
@@ -68,6 +18,9 @@ pub(crate) struct Groups {
     config: OnceLock<MulticastConfig>,
     open: Mutex<BTreeMap<String, Weak<Group>>>,
 }
+
+/// Reports to all members why they get no more.
+pub(crate) type Farewell = Box<dyn Fn(&str) + Send + Sync>;
 
 /// A stream's group. It ends with its last session.
 pub(crate) struct Group {
@@ -147,21 +100,8 @@ impl Group {
     }
 
     /// The address that packets come from, for a viewer that is connected to `local`.
-    pub(super) fn source(&self, local: IpAddr) -> IpAddr {
+    pub(crate) fn source(&self, local: IpAddr) -> IpAddr {
         self.config.interface.map_or(local, IpAddr::V4)
-    }
-
-    /// What the answer to SETUP says of a track.
-    pub(super) fn transport(&self, profile: Profile, kind: Kind, local: IpAddr) -> String {
-        let local = self.source(local);
-        let (address, ttl) = (self.address(kind), self.config.ttl);
-        let port = address.port();
-        format!(
-            "{};multicast;destination={};source={local};port={port}-{};ttl={ttl}",
-            profile.name(),
-            address.ip(),
-            port + 1
-        )
     }
 
     /// Begins to send, if nobody has before.
@@ -179,35 +119,19 @@ impl Group {
     }
 
     /// Says to all members why they get no more, once.
-    pub(super) fn say_goodbye(&self, reason: &str) {
+    pub(crate) fn say_goodbye(&self, reason: &str) {
         if let Some((viewer, farewell)) = self.viewer.get()
             && !self.has_ended.swap(true, Ordering::Relaxed)
         {
             viewer.pause();
-            farewell.say(reason);
+            farewell(reason);
         }
     }
 }
 
-/// The largest range: 65536 addresses.
-const MOST_BITS: u32 = 16;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_are_of_multicast_addresses() {
-        let range = |text: &str| text.parse::<AddressRange>();
-        let first = |text: &str| range(text).map(|range| (range.addresses().next(), range.count));
-        assert_eq!(first("239.192.0.7/30"), Ok((Some(Ipv4Addr::new(239, 192, 0, 4)), 4)));
-        assert_eq!(first("232.1.2.3"), Ok((Some(Ipv4Addr::new(232, 1, 2, 3)), 1)));
-        for wrong in
-            ["", "10.0.0.0/24", "239.0.0.0/8", "239.0.0.0/33", "239.0.0/24", "ff02::1", "223.255.255.255"]
-        {
-            assert!(range(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn each_stream_has_an_address_while_somebody_has_the_group() {

@@ -9,6 +9,7 @@ use freshwire_record::Rate;
 use tokio::sync::{mpsc, watch};
 
 use super::channel::Channel;
+use super::feed::{Feed, SelectionError, TrackSelection};
 use super::methods::{PACKET_COST, random, session_id};
 use super::receive::Receiver;
 use super::reply::Reply;
@@ -17,7 +18,6 @@ use super::udp::Ports;
 use super::view::{Ends, session_header};
 use crate::config::{Limits, SourceError, check_published_name};
 use crate::hub::{Hub, HubError, Publisher};
-use crate::ingest::rtsp::{Feed, SelectionError, TrackSelection};
 use crate::net::Meter;
 
 /// A session that feeds a stream.

@@ -2,7 +2,8 @@
 
 use percent_encoding::percent_decode_str;
 
-use crate::hub::{HubError, RenditionsAsked, ViewRequest, split_rendition};
+use crate::config::split_rendition;
+use crate::hub::{HubError, RenditionsAsked, ViewRequest};
 
 /// A stream, and one of its tracks where the URI ends with a control that players add.
 #[derive(Clone, Debug, PartialEq, Eq)]

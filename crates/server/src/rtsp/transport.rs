@@ -1,5 +1,7 @@
 //! The header `Transport` (RFC 2326, 12.39), as far as it concerns one sender and one receiver.
 
+use std::net::{IpAddr, SocketAddr};
+
 /// A way to carry a track that the client can do, in its order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
@@ -33,6 +35,13 @@ impl Profile {
             Self::Avpf => "RTP/AVPF",
         }
     }
+}
+
+/// The header in the answer to SETUP for a track that goes to a multicast group.
+pub(super) fn multicast(profile: Profile, group: SocketAddr, source: IpAddr, ttl: u8) -> String {
+    let (profile, address, port) = (profile.name(), group.ip(), group.port());
+    let reports = port + 1;
+    format!("{profile};multicast;destination={address};source={source};port={port}-{reports};ttl={ttl}")
 }
 
 /// The offers that can be met. Encrypted profiles cannot.

@@ -16,13 +16,13 @@ use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks};
 
 use super::begin_error::BeginError;
 use super::methods::{self, SESSION_TIMEOUT, random, session_id};
-use super::multicast::{Group, Groups};
 use super::reply::Reply;
-use super::rtp_path::{Farewell, Listener, PathTrack, RtpPath, TrackPorts};
+use super::rtp_path::{Listener, PathTrack, RtpPath, TrackPorts};
 use super::target::Target;
-use super::transport::{Offer, Profile};
+use super::transport::{Offer, Profile, multicast};
 use crate::hub::{RenditionsAsked, Stream, ViewRequest, ViewSocket, Viewer};
 use crate::lease::Withdrawal;
+use crate::multicast::{Farewell, Group, Groups};
 
 /// A viewer's session.
 pub(super) struct ViewSession {
@@ -186,7 +186,8 @@ impl ViewSession {
                 (Carrier::Udp(ports), identity, pair)
             }
             Some((profile, Offer::Multicast, Some(group))) => {
-                let transport = group.transport(profile, kind, ends.local.ip());
+                let transport =
+                    multicast(profile, group.address(kind), group.source(ends.local.ip()), group.ttl());
                 let identity = group.identity(kind);
                 (Carrier::Multicast(group), identity, transport)
             }
@@ -374,7 +375,7 @@ impl ViewSession {
             protocol: "rtp-multicast",
             ..datagram_request(path, framer, catalog, address)
         };
-        Ok((self.stream.view(request)?, farewell))
+        Ok((self.stream.view(request)?, Box::new(move |reason| farewell.say(reason))))
     }
 }
 

@@ -5,12 +5,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::error::ServeError;
-use crate::config::StreamConfig;
+use crate::config::{Rung, Source, StreamConfig};
 use crate::context::Context;
 use crate::hub::Stream;
 use crate::ingest::{
-    self, Outlet, Source,
-    ladder::{self, Ladder, Rung},
+    self, Outlet,
+    ladder::{self, Ladder},
 };
 use crate::tasks::Tasks;
 

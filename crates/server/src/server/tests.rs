@@ -64,7 +64,7 @@ async fn a_person_is_shown_the_addresses_that_matter() {
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     config.tls = Some(crate::config::TlsFiles { certificate, key });
     (config.http.tls, config.rtsp.tls) = (config.http.plain, config.rtsp.plain);
-    config.base_path = crate::http::BasePath::parse("/cam").unwrap();
+    config.base_path = crate::config::BasePath::parse("/cam").unwrap();
     let server = Server::start(config).await.unwrap();
     let [http, https, rtsp, rtsps] = ["http", "https", "rtsp", "rtsps"].map(|name| address(&server, name));
     let invitations = server.invitations();

@@ -9,7 +9,7 @@ use freshwire_link::Config;
 use freshwire_netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_server::access::Access;
 use freshwire_server::config::Limits;
-use freshwire_server::http::{BasePath, Origins};
+use freshwire_server::config::{BasePath, Origins};
 use freshwire_server::values::Content;
 use serde_json::{Value, json};
 use tempfile::TempDir;

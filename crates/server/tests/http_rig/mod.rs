@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use freshwire_server::access::Access;
+use freshwire_server::config::BasePath;
 use freshwire_server::config::Limits;
 use freshwire_server::context::Context;
-use freshwire_server::http::{self, BasePath, Site, internal};
+use freshwire_server::http::{self, Site, internal};
 use freshwire_server::hub::{Hub, HubConfig};
 use freshwire_server::ingest::{self, PatternConfig, Source};
 use freshwire_server::net::Acceptor;

@@ -1,6 +1,6 @@
 //! Pages of other sites: of those that are trusted, and of all others.
 
-use freshwire_server::http::{BasePath, Origins};
+use freshwire_server::config::{BasePath, Origins};
 
 use super::*;
 

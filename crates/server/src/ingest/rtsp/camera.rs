@@ -5,28 +5,26 @@ use std::net::Ipv6Addr;
 
 use percent_encoding::percent_decode_str;
 
-use super::error::PullError;
-
 /// A camera: its address, and what it wants to know of who asks.
 ///
 /// An address is kept as it was written, as cameras expect theirs; a password may have characters that belong escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Camera {
     /// For the system's resolver; an IPv6 address may have a zone.
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub(crate) host: String,
+    pub(crate) port: u16,
     /// As requests name it: without user, password and zone.
-    pub(super) url: String,
-    pub(super) credentials: Option<Credentials>,
+    pub(crate) url: String,
+    pub(crate) credentials: Option<Credentials>,
     /// The password may be sent so that everybody on the way can read it.
-    pub(super) basic: bool,
+    pub(crate) basic: bool,
 }
 
 /// A user and a password; never logged.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Credentials {
-    pub(super) user: String,
-    pub(super) password: String,
+pub(crate) struct Credentials {
+    pub(crate) user: String,
+    pub(crate) password: String,
 }
 
 impl std::fmt::Debug for Credentials {
@@ -34,6 +32,11 @@ impl std::fmt::Debug for Credentials {
         f.write_str("Credentials(hidden)")
     }
 }
+
+/// The text is no address of a camera.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a URL like rtsp://user:password@camera/path")]
+pub struct CameraError;
 
 /// What an address ends with if the password may go out in the clear.
 const BASIC: &str = "#basic";
@@ -47,10 +50,10 @@ impl Camera {
     /// # Errors
     ///
     /// If it is not a URL of RTSP.
-    pub fn parse(url: &str) -> Result<Self, PullError> {
-        let (scheme, rest) = url.split_once("://").ok_or(PullError::Url)?;
+    pub fn parse(url: &str) -> Result<Self, CameraError> {
+        let (scheme, rest) = url.split_once("://").ok_or(CameraError)?;
         if !scheme.eq_ignore_ascii_case("rtsp") || rest.chars().any(char::is_control) {
-            return Err(PullError::Url);
+            return Err(CameraError);
         }
         let (rest, basic) = rest.strip_suffix(BASIC).map_or((rest, false), |rest| (rest, true));
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -63,7 +66,7 @@ impl Camera {
                 let (place, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
                 Self::of(Some(user), place, path, basic)
             })
-            .ok_or(PullError::Url)
+            .ok_or(CameraError)
     }
 
     fn of(user: Option<&str>, place: &str, path: &str, basic: bool) -> Option<Self> {
@@ -113,7 +116,7 @@ impl Camera {
     }
 
     /// Where it says it is. Another host does not get the password.
-    pub(super) fn redirected(&self, location: &str) -> Result<Self, PullError> {
+    pub(crate) fn redirected(&self, location: &str) -> Result<Self, CameraError> {
         let location = location.trim();
         let mut camera = if location.contains("://") {
             Self::parse(location)?
@@ -195,7 +198,7 @@ mod tests {
             "rtsp://[cam]/",
             "rtsp://cam/\n",
         ] {
-            assert!(matches!(Camera::parse(url), Err(PullError::Url)), "{url}");
+            assert!(matches!(Camera::parse(url), Err(CameraError)), "{url}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a camera wants to know of who asks (RFC 2617, 7616), from the side of the one who is asked.
 
-use super::camera::Credentials;
 use crate::access::{Algorithm, parameters};
+use crate::config::Credentials;
 
 /// A challenge that can be met.
 #[derive(Clone, Debug, PartialEq, Eq)]

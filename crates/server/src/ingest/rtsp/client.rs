@@ -12,9 +12,9 @@ use rtsp_types::headers::CSEQ;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use super::camera::Camera;
 use super::challenge::Challenge;
 use super::error::{PullError, within};
+use crate::config::Camera;
 use crate::rtsp::link::{Link, LinkError};
 use crate::rtsp::message::{Bounds, Message, Request, Response};
 use crate::rtsp::methods::random;

@@ -3,8 +3,9 @@ use std::time::Duration;
 
 use freshwire_media::sdp::SdpError;
 
-use super::feed::SelectionError;
+use crate::config::CameraError;
 use crate::hub::HubError;
+use crate::rtsp::feed::SelectionError;
 
 /// How long a camera may take to answer, or to send something.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -14,8 +15,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 #[non_exhaustive]
 pub enum PullError {
     /// Not a URL, or not of RTSP.
-    #[error("not a URL like rtsp://user:password@camera/path")]
-    Url,
+    #[error(transparent)]
+    Url(#[from] CameraError),
     /// The connection cannot be made, or breaks.
     #[error("the camera cannot be reached: {0}")]
     Io(io::Error),

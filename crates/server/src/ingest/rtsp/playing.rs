@@ -7,14 +7,14 @@ use freshwire_media::sdp::{self, Media};
 use rtsp_types::Method;
 use tokio::time::MissedTickBehavior;
 
-use super::camera::Camera;
 use super::client::Client;
 use super::error::{PATIENCE, PullError};
-use super::feed::{Feed, TrackSelection};
 use super::transport::{Agreed, addresses, clean};
+use crate::config::Camera;
 use crate::hub::Publisher;
 use crate::ingest::Outlet;
 use crate::rtsp::channel::Channel;
+use crate::rtsp::feed::{Feed, TrackSelection};
 use crate::rtsp::link::LinkError;
 use crate::rtsp::message::{Message, Request, Response};
 use crate::rtsp::methods::random;

@@ -8,11 +8,13 @@
 
 mod bundle;
 mod error;
+mod fanout;
 mod fit;
 mod identity;
 mod renditions;
 mod shared;
 mod snapshot;
+mod sound;
 mod stream;
 mod taps;
 mod unit_info;

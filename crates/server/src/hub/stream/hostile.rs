@@ -34,7 +34,7 @@ fn world() -> World {
     let hub = Hub::new(config).unwrap();
     let stream = hub.stream("live").unwrap();
     let publisher = stream.publish("test", None).unwrap();
-    let memory = lock(&stream.state).sender.region().as_fd().unwrap().try_clone_to_owned().unwrap();
+    let memory = lock(&stream.state).fanout.sender.region().as_fd().unwrap().try_clone_to_owned().unwrap();
     World { _hub: hub, stream, publisher, memory: File::from(memory) }
 }
 

@@ -95,7 +95,7 @@ fn the_first_viewer_gets_what_fits_before_the_next_keyframe() {
         policy.outcome(&numbered(last - 1), Outcome::Sent);
         policy.pick(now, &[record], &link)
     };
-    let decision = decide(state.policy.for_another(u8::MAX));
+    let decision = decide(state.fanout.policy.for_another(u8::MAX));
     assert!(matches!(decision, Decision::Wait(_)), "{decision:?}");
     assert_eq!(decide(Adaptive::default()), Decision::Send(0), "a stream of which nothing is known");
 }

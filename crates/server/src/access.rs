@@ -49,13 +49,13 @@ pub(crate) fn is_basic(authorization: &[u8]) -> bool {
 pub struct Attempt<'a> {
     /// The wanted right.
     pub right: Right,
-    /// Of which stream.
+    /// The stream that the right is for.
     pub stream: &'a str,
     /// The request's method, as it was written.
     pub method: &'a str,
     /// The request's URI, as it was written.
     pub uri: &'a str,
-    /// What follows `?` in it.
+    /// The part of it behind `?`.
     pub query: Option<&'a str>,
     /// The value of the header `Authorization`.
     pub authorization: Option<&'a str>,
@@ -69,7 +69,7 @@ pub struct Attempt<'a> {
     pub host: Option<&'a str>,
 }
 
-/// What to answer.
+/// The answer to an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Let it pass.
@@ -83,9 +83,9 @@ pub enum Verdict {
 /// A user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// What proves who it is.
+    /// Its password.
     pub password: Password,
-    /// What it may do.
+    /// Its rights.
     pub rights: Rights,
 }
 
@@ -94,9 +94,9 @@ pub struct User {
 pub struct Rules {
     /// Users by name.
     pub users: BTreeMap<String, User>,
-    /// What everybody may do.
+    /// The rights of everybody.
     pub anonymous: Rights,
-    /// What programs on this machine may do: those that connect over loopback.
+    /// The rights of programs on this machine, which connect over loopback.
     pub local: Rights,
     /// Names of the server, besides its addresses and `localhost`, by which programs on this machine call it.
     pub hosts: Vec<String>,
@@ -111,7 +111,7 @@ pub struct Access {
     memory: Arc<Memory>,
 }
 
-/// What outlives a reload of the rules.
+/// The state that outlives a reload of the rules.
 #[derive(Debug)]
 struct Memory {
     nonces: Nonces,
@@ -129,7 +129,7 @@ struct Now {
 /// Wrong passwords and forged links.
 const FAILURES: Allowance = Allowance { at_once: 10, each: Duration::from_secs(6) };
 
-/// What a client is told that calls the server by a name that is not known to be its.
+/// The answer to a client that calls the server by an unknown name.
 pub(crate) const UNKNOWN_HOST: &str = "the server is not known by this name; call it by its address or localhost, or add the name to http.hosts";
 
 const THROTTLED: &str = "too many failed attempts from this address; try again in a minute";
@@ -304,7 +304,7 @@ impl Access {
     }
 }
 
-/// What an `Authorization` header proves.
+/// The identity that an `Authorization` header proves.
 enum Identity<'a> {
     User(&'a str, &'a User),
     /// The right password, for a challenge that is too old, or in a header that was sent before.

@@ -58,7 +58,7 @@ pub enum FetchError {
     Io {
         /// `HOST:PORT`.
         authority: String,
-        /// What the system says. A part of the message, so that a chain of causes does not repeat it.
+        /// The system's error. A part of the message, so that a chain of causes does not repeat it.
         cause: io::Error,
     },
     /// The server asks for a password as no user of it is known to.

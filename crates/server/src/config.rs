@@ -42,7 +42,7 @@ pub use source::{
 pub use values::{link_key, parse_listen, secret_from_file};
 
 impl Config {
-    /// Reads a file. Paths in it are relative to its folder. What its secrets stand in is read as well.
+    /// Reads a file. Paths in it are relative to its folder. The files of its secrets are read as well.
     ///
     /// # Errors
     ///

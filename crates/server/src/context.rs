@@ -1,4 +1,4 @@
-//! What every connection of the server shares.
+//! The state that all connections of the server share.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -13,7 +13,7 @@ use crate::net::Admission;
 use crate::tasks::Tasks;
 use crate::values::Topics;
 
-/// What every connection of the server shares. Lives as long as the server.
+/// The state that all connections of the server share. Lives as long as the server.
 pub struct Context {
     /// The streams.
     pub hub: Hub,
@@ -23,7 +23,7 @@ pub struct Context {
     pub shutdown: watch::Receiver<bool>,
     /// Admission of connections, with the limits in force.
     pub admission: Arc<Admission>,
-    /// What runs, and what has panicked.
+    /// Running tasks, and those that have panicked.
     pub tasks: Tasks,
     /// The counters so far.
     pub counters: Counters,
@@ -90,7 +90,7 @@ impl Context {
     }
 }
 
-/// What the server's protocols have met, for `/metrics`. Connections refused before a request was read are counted in
+/// Counters of the server's protocols, for `/metrics`. Connections refused before a request was read are counted in
 /// [`Admission`].
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -102,6 +102,6 @@ pub struct Counters {
     pub bad_requests: Counter,
     /// Requests that were not granted: wrong password, expired link, missing right. A challenge is none.
     pub denied: Counter,
-    /// Bytes received from those who publish.
+    /// Bytes received from publishers.
     pub published_bytes: Counter,
 }

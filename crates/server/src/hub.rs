@@ -1,9 +1,9 @@
-//! Streams, those who publish them and those who view them.
+//! Streams, their publishers and their viewers.
 //!
 //! ```text
 //!  Publisher::push ──► arena, once ──► queue: ring ──► engine ──► viewer
 //!                          │       ──► queue: ring ──► engine ──► viewer
-//!                          └ the newest group, for those who join
+//!                          └ the newest group, for newcomers
 //! ```
 
 mod bundle;
@@ -65,7 +65,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether nobody but the hub has the stream. Whoever gets it gets it from the hub, whose lock the caller holds.
+    /// Whether nobody but the hub has the stream. The caller holds the hub's lock, so nobody else gets it meanwhile.
     fn is_unused(&self) -> bool {
         !self.is_kept && Arc::strong_count(&self.stream) == 1
     }
@@ -90,7 +90,7 @@ impl Hub {
         self.0.shared.engines.clone()
     }
 
-    /// What it allows.
+    /// Its configuration.
     pub(crate) fn config(&self) -> &HubConfig {
         &self.0.shared.config
     }

@@ -1,4 +1,4 @@
-//! What a lasting connection was granted, for as long as it is granted: a reload ends what it withdraws, and nothing else.
+//! The grant of a lasting connection: a reload ends the connections whose grant it withdraws, and no others.
 
 use tokio::sync::watch;
 

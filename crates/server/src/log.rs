@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_reader_who_stands_still_holds_up_nobody() {
-        // Nobody reads: the pipe takes 64 KiB, and the thread stands in its next write.
+        // Nobody reads: the pipe takes 64 KiB, and the thread blocks in its next write.
         let (unread, pipe) = io::pipe().unwrap();
         let (mut writer, end, lost) = counted(pipe);
         let begin = Instant::now();

@@ -77,7 +77,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Group {
-    /// What a track's packets are known by.
+    /// The identity of a track's packets.
     pub(crate) fn identity(&self, kind: Kind) -> Identity {
         match kind {
             Kind::Video => self.video,
@@ -113,7 +113,7 @@ impl Group {
         Ok(())
     }
 
-    /// The viewer that stands for all members.
+    /// The viewer that represents all members.
     pub(crate) fn viewer(&self) -> Option<&Viewer> {
         self.viewer.get().map(|(viewer, _)| viewer)
     }

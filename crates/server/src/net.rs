@@ -64,7 +64,7 @@ pub struct Parts {
     pub socket: std::net::TcpStream,
     /// For [`crate::hub::ViewRequest::seal`].
     pub seal: Option<Box<dyn Seal>>,
-    /// What goes on coming in. It holds the connection's place in the limits: drop it when the viewer has ended.
+    /// The receiving half. It holds the connection's place in the limits: drop it when the viewer has ended.
     pub reader: Reader,
 }
 

@@ -8,7 +8,7 @@ use rustix::process::{Pid, getpriority_process, setpriority_process};
 /// The nice value that a server takes if nobody has said anything; what programs for sound in real time take too.
 pub const DEFAULT_NICE: i32 = -10;
 
-/// What this process was started with.
+/// The nice value that this process was started with.
 static STARTED_WITH: OnceLock<i32> = OnceLock::new();
 
 /// Gives this thread, and those that it starts from now on, the nice value `nice`, from -20 to 19. `None` is [`DEFAULT_NICE`], unless

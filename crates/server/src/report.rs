@@ -1,4 +1,4 @@
-//! What `/api/streams` and `/api/values` of the internal address say, as JSON: an array of [`StreamReport`], and one of [`TopicReport`].
+//! The answers to `/api/streams` and `/api/values` of the internal address, as JSON: an array of [`StreamReport`], and one of [`TopicReport`].
 //! `freshwire top` reads them.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::hub::{Fit, RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
 use crate::values::{TopicSnapshot, WatcherSnapshot};
 
-/// What a stream has carried.
+/// Counters of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamReport {
     /// Its name.
@@ -30,9 +30,9 @@ pub struct StreamReport {
     /// Its renditions.
     #[serde(default)]
     pub renditions: Vec<RenditionReport>,
-    /// What rate would fit its viewers; none while nothing is known of any of their paths.
+    /// The rate that would fit its viewers; none while nothing is known of any of their paths.
     pub fit: Option<FitReport>,
-    /// Those who view it.
+    /// Its viewers.
     pub viewers: Vec<ViewerReport>,
 }
 
@@ -49,7 +49,7 @@ pub struct RenditionReport {
     pub present: bool,
     /// Width and height of its pictures in samples.
     pub size: Option<(u32, u32)>,
-    /// What it asks of a path on average, in bits a second; none before a whole group was seen.
+    /// The average rate that it needs of a path, in bits a second; none before a whole group was seen.
     pub rate_bps: Option<u64>,
     /// Bytes of a keyframe.
     pub key_bytes: Option<u64>,
@@ -57,18 +57,18 @@ pub struct RenditionReport {
     pub key_interval_s: Option<f64>,
 }
 
-/// What rate would fit the viewers of a stream, see [`Fit`].
+/// The rates that would fit the viewers of a stream, see [`Fit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FitReport {
-    /// What the slowest path carries.
+    /// The rate of the slowest path.
     pub slowest: RateReport,
-    /// What the path in the middle carries.
+    /// The rate of the median path.
     pub median: RateReport,
-    /// What the fastest path carries.
+    /// The rate of the fastest path.
     pub fastest: RateReport,
 }
 
-/// What a path carries.
+/// The rate of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateReport {
     /// Bits per second.
@@ -77,7 +77,7 @@ pub struct RateReport {
     pub at_least: bool,
 }
 
-/// What a viewer has got and missed.
+/// Counters of a viewer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ViewerReport {
     /// Its number, unique in the server's life.
@@ -112,20 +112,20 @@ pub struct ViewerReport {
     pub rendition_changes: u16,
     /// Units dropped, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// What its connection has taken.
+    /// The path of its connection.
     pub path: PathReport,
 }
 
-/// What a viewer's connection has taken.
+/// The path of a viewer's connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathReport {
     /// Bytes handed to TCP, framing included.
     pub bytes: u64,
-    /// Of these, acknowledged.
+    /// Acknowledged part of these.
     pub acked_bytes: u64,
     /// Estimated rate in bits per second while something was on the way; none before the first estimate.
     pub rate_bps: Option<u64>,
-    /// What it carries; none in the first seconds.
+    /// Its rate; none in the first seconds.
     pub carries: Option<RateReport>,
     /// Smoothed round trip in milliseconds.
     pub rtt_ms: f64,
@@ -164,7 +164,7 @@ pub struct TopicReport {
     pub watchers: Vec<WatcherReport>,
 }
 
-/// What a reader of values has got and missed.
+/// Counters of a reader of values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WatcherReport {
     /// Its number, unique in the stream's life.
@@ -195,7 +195,7 @@ pub struct WatcherReport {
     /// Bytes that it has not read, as of the last look, where that is known.
     #[serde(default)]
     pub unread_bytes: Option<u64>,
-    /// What its connection has taken.
+    /// The path of its connection.
     pub path: PathReport,
 }
 

@@ -30,7 +30,7 @@ pub use listeners::Address;
 use listeners::Listeners;
 use sources::Sources;
 
-/// Those who are connected when the server stops get this long to take what was begun.
+/// The time for connected clients to take a record in progress when the server stops.
 const FAREWELL: Duration = Duration::from_secs(4);
 
 /// How often to look whether they have.
@@ -114,7 +114,7 @@ impl Server {
         &self.addresses
     }
 
-    /// What a person can type to see each stream that has a source: a command or an address of a page.
+    /// A line to type for each stream that has a source: a command or an address of a page.
     pub fn invitations(&self) -> Vec<String> {
         let base_path = self.config.base_path.as_str();
         let fetched = self.config.streams.iter().filter(|(_, stream)| stream.source != Source::Publish);
@@ -141,7 +141,7 @@ impl Server {
         awaited.map(|(name, _)| (name.as_str(), calls(name))).collect()
     }
 
-    /// What its connections share.
+    /// The state that its connections share.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -154,7 +154,7 @@ impl Server {
     /// If the configuration contradicts itself, or the certificate or a source cannot be used.
     pub fn reload(&mut self, mut newer: Config) -> Result<Vec<&'static str>, ServeError> {
         let fixed = self.config.fixed_differences(&newer);
-        // What goes on listening where it did decides what has to be protected.
+        // The addresses that stay open decide what has to be protected.
         (newer.rtsp, newer.http, newer.internal) = (self.config.rtsp, self.config.http, self.config.internal);
         newer.base_path = self.config.base_path.clone();
         newer.hub = self.config.hub.clone();

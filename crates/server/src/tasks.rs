@@ -58,7 +58,7 @@ impl Tasks {
         let mut pause = FIRST_PAUSE;
         loop {
             let begun = Instant::now();
-            // What `begin` does before it gives a future may panic as well.
+            // `begin` may panic before it gives a future.
             let run = async { begin().await };
             let Err(panic) = AssertUnwindSafe(run).catch_unwind().await else { return };
             if begun.elapsed() > WELL_AFTER {
@@ -106,7 +106,7 @@ impl Drop for Entry<'_> {
     }
 }
 
-/// What a panic says.
+/// The text of a panic.
 pub(crate) fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)")

@@ -74,7 +74,7 @@ impl Certificate {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What makes TLS sessions with it; `protocols` are offered in the handshake (ALPN).
+    /// The maker of TLS sessions with it; `protocols` are offered in the handshake (ALPN).
     pub fn acceptor(self: &Arc<Self>, protocols: &[&str]) -> TlsAcceptor {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -123,7 +123,7 @@ pub(crate) struct Session(Arc<Mutex<ServerConnection>>);
 
 impl Session {
     pub(crate) fn new(mut connection: ServerConnection) -> Self {
-        // What is put in is taken out in the same call.
+        // Each input is taken out in the same call.
         connection.set_buffer_limit(None);
         Self(Arc::new(Mutex::new(connection)))
     }

@@ -52,7 +52,7 @@ impl Topics {
         Self { engines, config, topics: Mutex::default() }
     }
 
-    /// Keeps topics of exactly these names. [`Topic::removed`] reports the end of the others; the server disconnects those who have them.
+    /// Keeps topics of exactly these names. [`Topic::removed`] reports the end of the others; the server disconnects their clients.
     pub fn keep(&self, names: impl IntoIterator<Item = String>) {
         let mut topics = self.lock();
         let mut before = std::mem::take(&mut *topics);

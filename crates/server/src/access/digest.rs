@@ -20,7 +20,7 @@ pub(crate) enum Algorithm {
     Md5,
 }
 
-/// What an `Authorization` header says.
+/// The contents of an `Authorization` header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Authorization {
     Digest(Digest),
@@ -64,7 +64,7 @@ impl Algorithm {
         }
     }
 
-    /// What looks like a stored password and is none.
+    /// A stored password of nobody.
     pub(super) const fn nobody(self) -> &'static str {
         match self {
             Self::Sha256 => "0000000000000000000000000000000000000000000000000000000000000000",
@@ -84,7 +84,7 @@ pub(super) fn challenges(nonce: &str, stale: bool) -> Vec<String> {
         .to_vec()
 }
 
-/// What the header says; `None` if it is not of a kind that is known here.
+/// Parses the header; `None` if its scheme is unknown.
 pub(super) fn parse(header: &str) -> Option<Authorization> {
     let (scheme, rest) = header.trim().split_once(' ')?;
     if scheme.eq_ignore_ascii_case("basic") {
@@ -144,7 +144,7 @@ pub fn answer(challenge: &str, user: &str, password: &str, method: &str, uri: &s
         parameters.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.as_str())
     };
     let is_ours = value("realm")? == REALM && value("algorithm")? == Algorithm::Sha256.name();
-    // The user's name stands between quotes.
+    // The user's name is quoted.
     if !is_ours || user.contains(['"', '\\']) {
         return None;
     }
@@ -211,7 +211,7 @@ fn unquote(text: &str) -> Option<(String, &str)> {
 }
 
 impl Digest {
-    /// What the response has to be for this stored password.
+    /// The correct response for this stored password.
     pub(super) fn response_for(&self, password: &str, method: &str) -> String {
         let request = self.algorithm.hash(&[method, &self.uri]);
         match &self.client {
@@ -222,7 +222,7 @@ impl Digest {
         }
     }
 
-    /// What sets this answer apart from others to the same challenge.
+    /// The distinction of this answer from others to the same challenge.
     pub(super) fn once(&self, peer: SocketAddr) -> Once {
         self.client.as_ref().map_or(Once::Connection(peer), |client| Once::Count(client.count))
     }

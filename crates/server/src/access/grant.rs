@@ -4,7 +4,7 @@ use super::link::LinkKey;
 use super::password::Password;
 use super::rights::Right;
 
-/// What a request was granted, and what it had to prove for that: enough to ask later whether the rules still grant it. Debug output
+/// A granted right with the proof that it took: enough to ask later whether the rules still grant it. Debug output
 /// hides secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {

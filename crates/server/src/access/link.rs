@@ -10,7 +10,7 @@ use super::rights::Right;
 #[derive(Clone, PartialEq, Eq)]
 pub struct LinkKey(Vec<u8>);
 
-/// What a link's query says.
+/// The contents of a link's query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkVerdict {
     Valid,
@@ -19,7 +19,7 @@ pub(super) enum LinkVerdict {
 }
 
 impl LinkKey {
-    /// A key from a secret. Whoever knows the secret can sign.
+    /// A key from a secret. Anybody who knows the secret can sign.
     pub fn new(secret: &str) -> Self {
         Self(secret.as_bytes().to_vec())
     }
@@ -47,7 +47,7 @@ impl LinkKey {
         Some(if now < expires { LinkVerdict::Valid } else { LinkVerdict::Expired })
     }
 
-    /// The name stands in the middle: whatever it is, the first line and the last line stay what they are.
+    /// The name is in the middle: whatever it is, the first line and the last line stay what they are.
     fn mac(&self, right: Right, stream: &str, expires: u64) -> Hmac<Sha256> {
         let right = match right {
             Right::View => "view",

@@ -34,7 +34,7 @@ pub(super) struct Nonces {
     used: Mutex<Used>,
 }
 
-/// What sets an answer to a challenge apart from a copy of it.
+/// The distinction of an answer to a challenge from a copy of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Once {
     /// The client's count of its requests.

@@ -1,6 +1,6 @@
 use super::names::Names;
 
-/// What somebody wants to do with a stream.
+/// A use of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     /// Get it.

@@ -38,7 +38,7 @@ impl std::fmt::Debug for Credentials {
 #[error("not a URL like rtsp://user:password@camera/path")]
 pub struct CameraError;
 
-/// What an address ends with if the password may go out in the clear.
+/// The end of an address whose password may be sent in the clear.
 const BASIC: &str = "#basic";
 
 /// The port of RTSP.

@@ -9,13 +9,13 @@ pub struct Encoder {
     pub(crate) device: Option<String>,
 }
 
-/// What is known of an encoder.
+/// The properties of an encoder.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) name: &'static str,
     pub(crate) codec: Codec,
     pub(crate) place: Place,
-    /// What makes it encode a picture at once, without pictures that wait for later ones.
+    /// Options for encoding without delay: no picture waits for later ones.
     pub(crate) options: &'static [&'static str],
 }
 

@@ -32,7 +32,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// What is wrong with the bytes at this place of the text.
+/// An error at these bytes of the text.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) place: Range<usize>,

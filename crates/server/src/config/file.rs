@@ -401,7 +401,7 @@ fn user(name: &Spanned<String>, section: UserSection, folder: &Path) -> Result<U
     Ok(User { password, rights: Rights { view, publish } })
 }
 
-/// A hash of `USER:freshwire:PASSWORD` with so many hexadecimal digits.
+/// A hash of `USER:freshwire:PASSWORD` with this number of hexadecimal digits.
 fn hash(text: &Text, digits: usize) -> Result<Option<String>, Fault> {
     let Some(text) = text else { return Ok(None) };
     let hash = text.get_ref().to_ascii_lowercase();
@@ -480,7 +480,7 @@ fn stream(
     Ok(())
 }
 
-/// What encodes the ladder.
+/// The encoder of the ladder.
 fn encoder(section: &StreamSection) -> Result<Option<Encoder>, Fault> {
     let Some(name) = section.encoder.as_ref().or(section.encoder_device.as_ref()) else { return Ok(None) };
     if section.ladder.is_empty() {

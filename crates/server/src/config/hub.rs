@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use freshwire::engine::DEFAULT_FILL_FIRST;
 
-/// What the hub allows.
+/// Limits and defaults of the hub.
 #[derive(Clone, Debug)]
 pub struct HubConfig {
     /// Most streams at once. Default 64.

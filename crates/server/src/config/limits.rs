@@ -3,7 +3,7 @@ use std::time::Duration;
 use freshwire::websocket::Keepalive;
 use freshwire_record::Rate;
 
-/// What one client, and all of them together, may take.
+/// Limits of one client, and of all of them together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most connections at once, of all protocols. Default 4096.

@@ -1,4 +1,4 @@
-/// What the rendition is called that is published under the stream's own name.
+/// The name of the rendition that is published under the stream's own name.
 pub const MAIN: &str = "main";
 
 /// The most characters of a rendition's name.

@@ -36,7 +36,7 @@ pub struct Config {
     pub open: bool,
     /// Users, signed links and what needs neither.
     pub access: Rules,
-    /// What clients may take.
+    /// Limits of clients.
     pub limits: Limits,
     /// How viewers are served.
     pub hub: HubConfig,
@@ -71,7 +71,7 @@ pub struct StreamConfig {
     pub renditions: Vec<RenditionConfig>,
     /// Smaller renditions for ffmpeg to make while somebody views.
     pub ladder: Vec<Rung>,
-    /// What encodes the ladder, if it is named.
+    /// The encoder of the ladder, if one is named.
     pub encoder: Option<Encoder>,
 }
 
@@ -156,7 +156,7 @@ impl Config {
         rules
     }
 
-    /// What differs from `newer` and stays as it is until the server starts again.
+    /// Sections that differ from `newer` and stay as they are until the server restarts.
     pub fn fixed_differences(&self, newer: &Self) -> Vec<&'static str> {
         let hub = |config: &Self| format!("{:?}", config.hub);
         [

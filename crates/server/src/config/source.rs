@@ -181,7 +181,7 @@ pub fn check_published_name(name: &str) -> Result<(), SourceError> {
     }
 }
 
-/// Control characters, and those that change how what stands beside them is shown.
+/// Control characters, and those that change how their neighbours are shown.
 fn is_invisible(c: char) -> bool {
     let changes = ['\u{200b}'..='\u{200f}', '\u{2028}'..='\u{202e}', '\u{2060}'..='\u{206f}'];
     c.is_control() || c == '\u{feff}' || changes.iter().any(|range| range.contains(&c))

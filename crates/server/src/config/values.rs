@@ -91,7 +91,7 @@ pub fn parse_listen(text: &str) -> Result<Option<SocketAddr>, String> {
 /// A shorter secret can be guessed from one link.
 const MIN_LINK_SECRET: usize = 16;
 
-/// What signs and checks links with this secret.
+/// The key that signs and checks links with this secret.
 ///
 /// # Errors
 ///

@@ -20,7 +20,7 @@ use crate::lease::Lease;
 /// How long a player waits for a source that has not said what it has.
 const TRACKS_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What follows from a request.
+/// The outcome of a request.
 pub(super) enum Outcome {
     /// This answer.
     Reply(Box<Reply>),
@@ -65,7 +65,7 @@ where
         };
     };
     let (name, rendition) = split_rendition(address);
-    // Who has no right does not learn which streams there are.
+    // A client without the right does not learn which streams there are.
     let right = match route {
         Route::Values(_, Exchange::Push) => Right::Publish,
         _ => Right::View,

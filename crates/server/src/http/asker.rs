@@ -1,4 +1,4 @@
-//! What a request says of the one who sent it.
+//! The sender of a request.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use hyper::{HeaderMap, header};
 
 use super::site::Site;
 
-/// Who asks, and where.
+/// The client, and where it asks.
 #[derive(Clone, Debug)]
 pub(super) struct Asker {
     /// The client's address.

@@ -44,7 +44,7 @@ pub(super) async fn run(conn: Conn, context: Arc<Context>, site: Site) {
     }
 }
 
-/// What a connection is taken from hyper for.
+/// The purpose for which hyper gives up a connection.
 enum Taken {
     Stream(Box<takeover::Order>),
     Exchange(Box<values::Order>),

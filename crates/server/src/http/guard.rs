@@ -23,10 +23,10 @@ const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resour
 const ASKS_PRIVATE: &str = "access-control-request-private-network";
 const ALLOWS_PRIVATE: HeaderName = HeaderName::from_static("access-control-allow-private-network");
 
-/// What the headers of a value say besides its content.
+/// Headers of a value besides its content.
 const EXPOSED: &str = "etag, freshwire-at, freshwire-count";
 
-/// What a page of a trusted site may ask for.
+/// The methods that a page of a trusted site may use.
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
 
 /// Seconds for which a browser may remember that; WebKit remembers no longer.

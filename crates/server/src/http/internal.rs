@@ -1,4 +1,4 @@
-//! What operators and their programs ask, on an address of its own: `/health`, `/metrics`, `/api/streams` and `/api/values`.
+//! Answers for operators and their programs, on an address of its own: `/health`, `/metrics`, `/api/streams` and `/api/values`.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -25,7 +25,7 @@ use crate::context::Context;
 use crate::net::Patience;
 use crate::report::{StreamReport, TopicReport};
 
-/// Those who ask at once. One more takes the place of who has been here longest, so that there is always one for a probe.
+/// Connections at once. One more replaces the oldest, so that there is always a place for a probe.
 const MAX_CONNECTIONS: usize = 32;
 
 /// How often to look whether sources deliver.
@@ -83,7 +83,7 @@ async fn take(listener: &TcpListener) -> Option<TcpStream> {
     }
 }
 
-/// What is needed to answer one connection.
+/// The state for one connection's answers.
 #[derive(Clone)]
 struct Inquiry {
     context: Arc<Context>,

@@ -1,4 +1,4 @@
-//! What the server counts, for Prometheus. Everything is read when it is asked for. Viewers are distinguished by
+//! The server's counters, for Prometheus. Everything is read when it is asked for. Viewers are distinguished by
 //! their number; only those that are there have values.
 
 use std::fmt;

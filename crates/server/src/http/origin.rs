@@ -35,7 +35,7 @@ fn is_own(origin: &Origin, headers: &HeaderMap) -> bool {
     let proxied = PROXIES.iter().any(|name| headers.contains_key(*name));
     let own = text_of(headers, &header::HOST).into_iter().chain(forwarded);
     own.filter_map(|host| host_and_port(host.trim())).any(|(host, port)| {
-        // Proxies are often told to leave the port out.
+        // Proxies are often configured to leave the port out.
         host == origin.host && port.map_or(proxied || is_usual(origin), |port| port == origin.port)
     })
 }
@@ -50,7 +50,7 @@ fn forwarded_hosts(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 }
 
 const FORWARDED_HOST: &str = "x-forwarded-host";
-/// What shows that a request came through a proxy.
+/// Headers of requests that came through a proxy.
 const PROXIES: [&str; 4] = [FORWARDED_HOST, "x-forwarded-proto", "x-forwarded-for", "forwarded"];
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 use hyper::Uri;
 use percent_encoding::percent_decode_str;
 
-/// What a path leads to.
+/// The destination of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// The list of streams.
@@ -18,7 +18,7 @@ pub(super) enum Route {
     Values(String, Exchange),
 }
 
-/// What is done with a stream's values.
+/// An exchange of a stream's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exchange {
     /// A page shows them.
@@ -32,7 +32,7 @@ pub(super) enum Exchange {
 }
 
 impl Exchange {
-    /// What the path ends with.
+    /// The end of the path.
     const SUFFIXES: [(&'static str, Self); 4] = [
         ("/watch", Self::Page),
         ("/values", Self::Messages),
@@ -53,7 +53,7 @@ pub(super) enum Container {
 }
 
 impl Container {
-    /// What the path ends with.
+    /// The end of the path.
     const SUFFIXES: [(&'static str, Self); 3] =
         [(".ts", Self::Ts), (".mp4", Self::Mp4), (".fw", Self::Freshwire)];
 }
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// The rule of names knows all that paths are told apart by.
+    /// The rule of names knows all that distinguishes paths.
     #[test]
     fn a_name_that_may_be_published_leads_to_its_page() {
         use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};

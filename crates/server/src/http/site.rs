@@ -1,6 +1,6 @@
 use crate::config::BasePath;
 
-/// What the pages say about the server's other addresses, and where they are.
+/// The server's other addresses for its pages, and the place of the pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Site {
     /// The port of the RTSP server, if there is one.

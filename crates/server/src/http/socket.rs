@@ -21,7 +21,7 @@ use crate::net::Reader;
 /// How often a viewer hears how it is served.
 const REPORT_EVERY: Duration = Duration::from_millis(500);
 
-/// What a viewer says is short.
+/// Messages of a viewer are short.
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
 
 /// Frames between two reports, also those without a message, and messages that are answered; a client that says more is closed.
@@ -84,9 +84,9 @@ fn has_token(headers: &HeaderMap, name: &header::HeaderName, token: &str) -> boo
         .any(|value| value.trim().eq_ignore_ascii_case(token))
 }
 
-/// What is served over a WebSocket.
+/// A service over a WebSocket.
 pub(super) trait Served {
-    /// What to answer to a text message.
+    /// The answer to a text message.
     fn reply(&self, text: &str) -> Option<String>;
 
     /// How it is served, in words for the client; an error once it is not any more. `keepalive` hears of what the client has acknowledged.

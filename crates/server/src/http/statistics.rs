@@ -1,4 +1,4 @@
-//! What the player's page and the server say to each other in text messages, beside the stream.
+//! Text messages between the player's page and the server, beside the stream.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,11 +9,11 @@ use crate::hub::{Stream, ViewerSnapshot};
 use crate::report::PathReport;
 use crate::values::{HeldBy, WatcherSnapshot};
 
-/// What the page asks.
+/// A request of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(super) enum Question {
-    /// What time it is at the server, asked at this time of the page's own clock.
+    /// The server's time, asked at this time of the page's own clock.
     Ping {
         /// Comes back as it is.
         at: f64,
@@ -25,7 +25,7 @@ pub(super) enum Question {
     },
 }
 
-/// What the server says.
+/// An answer of the server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 enum Statement<'a> {
@@ -37,12 +37,12 @@ enum Statement<'a> {
     },
     Stats {
         clock: Option<Clock>,
-        /// What the stream has, if that is known: `video`, `audio`.
+        /// The stream's tracks, if they are known: `video`, `audio`.
         kinds: Option<Vec<&'static str>>,
         offered: &'a [u64],
         sent: &'a [u64],
         missed: u64,
-        /// What it is called, how many there are to choose from, and why it has it.
+        /// Its name, the number to choose from, and the reason of the choice.
         rendition: Option<&'a str>,
         wanted: Option<&'a str>,
         renditions: usize,

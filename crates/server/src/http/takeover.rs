@@ -30,7 +30,7 @@ pub(super) struct Order {
     pub(super) carriage: Carriage,
     /// The head of the answer.
     pub(super) head: Vec<u8>,
-    /// What guards another answer.
+    /// The guard of another answer.
     pub(super) guard: Guard,
     /// For whom.
     pub(super) peer: SocketAddr,
@@ -48,7 +48,7 @@ pub(super) struct Carriage {
     pub(super) protocol: &'static str,
     /// Writes it.
     pub(super) framer: Box<dyn Framer>,
-    /// What that looks units up in.
+    /// The catalog of the framing's units.
     pub(super) catalog: Arc<Catalog>,
     /// The only track that it carries.
     pub(super) only: Option<Kind>,
@@ -58,7 +58,7 @@ pub(super) struct Carriage {
 
 /// A stream as the body of an answer.
 pub(super) struct Body {
-    /// What the answer says it is.
+    /// The media type of the answer.
     pub(super) content_type: String,
     /// How it is carried.
     pub(super) carriage: Carriage,
@@ -168,7 +168,7 @@ pub(super) async fn wait(
     loop {
         tokio::select! {
             read = reader.read(&mut ignored), if !half_closed => match read {
-                // Who says nothing more may go on listening (RFC 9112, 9.6). One who does not refuses what is written.
+                // A client that ends its half may go on listening (RFC 9112, 9.6). Otherwise it refuses the bytes.
                 Ok(0) => {
                     half_closed = true;
                     reader.probe(&context.limits());

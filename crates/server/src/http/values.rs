@@ -56,7 +56,7 @@ pub(super) struct Order {
     lease: Lease,
 }
 
-/// What a watcher asks for in the query of its address.
+/// The query of a watcher's address.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     within: Option<Duration>,

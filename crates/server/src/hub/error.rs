@@ -24,7 +24,7 @@ pub enum HubError {
     NoRendition {
         /// The requested name.
         name: String,
-        /// Those that there have been.
+        /// Its renditions so far.
         known: Vec<String>,
     },
     /// No viewer may be added.

@@ -7,16 +7,16 @@ use super::snapshot::StreamSnapshot;
 /// other tracks go off these rates, and a keyframe needs room: 85 % is a good share for a mean rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fit {
-    /// Of the viewer with the slowest path.
+    /// For the viewer with the slowest path.
     pub slowest: PathRate,
-    /// Of the one in the middle, the slower of two.
+    /// For the median viewer, the slower of two.
     pub median: PathRate,
-    /// Of the one with the fastest path.
+    /// For the viewer with the fastest path.
     pub fastest: PathRate,
 }
 
 impl StreamSnapshot {
-    /// What rate would fit its viewers over TCP; `None` while nothing is known of any of their paths. A path that has shown no
+    /// The rate that would fit its viewers over TCP; `None` while nothing is known of any of their paths. A path that has shown no
     /// limit counts as faster than all that have.
     pub fn fit(&self) -> Option<Fit> {
         Fit::of(self.viewers.iter().filter_map(|viewer| viewer.sink.path).collect())

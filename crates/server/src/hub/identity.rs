@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use freshwire::sink::Monitor;
 
-/// Who a viewer is, and what its sink tells of it.
+/// A viewer's identity with the monitor of its sink.
 pub(super) struct Identity {
     pub(super) id: u64,
     pub(super) protocol: &'static str,

@@ -19,7 +19,7 @@ const STALLED: Duration = Duration::from_secs(2);
 /// If the rendition whose sound the stream has gives none for this long, another one's is taken.
 const SILENT: Duration = Duration::from_secs(1);
 
-/// A rendition that has not begun by then has no keyframes.
+/// A rendition without a keyframe by then has none.
 const KEYLESS: Duration = Duration::from_secs(15);
 
 /// Times are joined by when the first keyframe comes, if they are further apart than this, and again when they have come apart by
@@ -33,7 +33,7 @@ const HEARD_NS: i64 = 2_000_000_000;
 /// Least time between two requests for a keyframe.
 const KEY_REQUESTS: Duration = Duration::from_millis(500);
 
-/// A group is kept for those who join up to this age, and up to so many units.
+/// A group is kept for newcomers up to this age and this number of units.
 const MAX_JOIN_AGE: Duration = Duration::from_secs(5);
 const GROUP_UNITS: usize = 512;
 
@@ -67,16 +67,16 @@ pub(super) struct Rendition {
     key_requests: Option<mpsc::Sender<()>>,
     key_asked: Option<Instant>,
     next_picture: u64,
-    /// The newest group from its keyframe on, for those who join.
+    /// The newest group from its keyframe on, for newcomers.
     group: Kept,
-    /// What its source has, and that with the stream's sound.
+    /// The source's tracks, and the same with the stream's sound.
     source: Option<Arc<Tracks>>,
     tracks: Option<Arc<Tracks>>,
     /// When its first picture came, its first keyframe and its newest picture.
     first: Option<Instant>,
     has_begun: bool,
     newest: Option<Instant>,
-    /// What makes times of the stream of the source's.
+    /// The difference from the source's times to the stream's.
     offset_ns: i64,
     /// Its times are those of the stream.
     shares_clock: bool,
@@ -343,7 +343,7 @@ impl Renditions {
         if self.sound_of != Some(index) && is_silent && is_same {
             self.sound_of = Some(index);
         }
-        // What another one had already is not heard twice.
+        // No sound is heard twice.
         let overlap =
             self.last_sound.map_or(0, |(last, _)| last.as_nanos().saturating_sub(unit.head.pts.as_nanos()));
         let is_new = !(0..HEARD_NS).contains(&overlap) || self.last_sound.is_none();
@@ -417,7 +417,7 @@ impl Renditions {
         self.sound.retain(|(offer, _)| oldest.is_some_and(|oldest| offer.published >= oldest));
     }
 
-    /// Keeps the unit for those who join, as long as its group is young enough for that.
+    /// Keeps the unit for newcomers, as long as its group is young enough.
     pub(super) fn remember(&mut self, index: usize, offer: UnitInfo, stored: Stored) {
         for group in self.all.iter_mut().map(|rendition| &mut rendition.group) {
             let age = |(first, _): &(UnitInfo, Stored)| offer.published.saturating_since(first.published);
@@ -437,7 +437,7 @@ impl Renditions {
         }
     }
 
-    /// What is kept of a rendition's newest group, with the sound since then, oldest first.
+    /// The kept units of a rendition's newest group, with the sound since then, oldest first.
     pub(super) fn group(&self, index: usize) -> Vec<&(UnitInfo, Stored)> {
         let Some(group) = self.all.get(index).map(|rendition| &rendition.group) else { return Vec::new() };
         let Some((first, _)) = group.first() else { return Vec::new() };
@@ -447,7 +447,7 @@ impl Renditions {
         all
     }
 
-    /// Keeps nothing for those who join.
+    /// Forgets the groups that are kept for newcomers.
     pub(super) fn forget_groups(&mut self) {
         self.all.iter_mut().for_each(|rendition| rendition.group.clear());
         self.sound.clear();

@@ -5,7 +5,7 @@ use freshwire::engine::EngineGroup;
 
 use crate::config::HubConfig;
 
-/// What streams need of the hub.
+/// The part of the hub that its streams use.
 pub(super) struct Shared {
     pub(super) config: HubConfig,
     pub(super) engines: EngineGroup,
@@ -22,7 +22,7 @@ impl Shared {
     }
 }
 
-/// What another thread left half done when it panicked is still sound: every change is of one field.
+/// A thread that panicked leaves a sound state: every change is of one field.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use freshwire::choice::Cost;
 use freshwire::stats::{LAYERS, SinkSnapshot};
 
-/// What a stream has carried.
+/// Counters of a stream.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StreamSnapshot {
@@ -55,11 +55,11 @@ pub struct RenditionSnapshot {
     pub is_present: bool,
     /// Width and height of its pictures in samples, once they are known.
     pub size: Option<(u32, u32)>,
-    /// What it asks of a path, once a whole group was seen.
+    /// The rate that it needs of a path, once a whole group was seen.
     pub cost: Option<Cost>,
 }
 
-/// What a viewer has got and missed.
+/// Counters of a viewer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ViewerSnapshot {
@@ -75,7 +75,7 @@ pub struct ViewerSnapshot {
     pub age: Duration,
     /// [`ViewRequest::latency`](super::ViewRequest::latency).
     pub latency: Option<Duration>,
-    /// What the engine has counted: ages at commit, units sent and dropped by layer and by reason, horizon, rate.
+    /// Counters of the engine: ages at commit, units sent and dropped by layer and by reason, horizon, rate.
     pub sink: SinkSnapshot,
     /// Pictures offered, by layer.
     pub offered: [u64; LAYERS],

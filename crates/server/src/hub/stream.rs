@@ -51,7 +51,7 @@ struct Counters {
     encoder_hangs: AtomicU64,
 }
 
-/// What changes with each unit and each viewer.
+/// The part that changes with each unit and each viewer.
 struct State {
     fanout: Fanout,
     /// Encoders that make other renditions of the main one.
@@ -124,12 +124,12 @@ impl Stream {
         self.shared.config.stall_timeout
     }
 
-    /// What the framing of one viewer looks units up in.
+    /// The catalog of units for the framing of one viewer.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.catalog.for_viewer()
     }
 
-    /// What it consists of; `None` until a source has said so.
+    /// Its tracks; `None` until a source has declared them.
     pub fn tracks(&self) -> watch::Receiver<Option<Arc<Tracks>>> {
         self.tracks.subscribe()
     }
@@ -261,7 +261,7 @@ impl Stream {
         lock(&self.state).fanout.allowed(asked).map(|_| ())
     }
 
-    /// What it has carried.
+    /// Its counters.
     pub fn snapshot(&self) -> StreamSnapshot {
         let mut state = lock(&self.state);
         let producer = state.fanout.sender.producer();
@@ -370,7 +370,7 @@ impl Publisher {
         &self.stream
     }
 
-    /// Says what the stream consists of, before the first unit and whenever it changes.
+    /// Declares the tracks, before the first unit and at each change.
     pub fn tracks(&mut self, tracks: Arc<Tracks>) {
         let Stream { name, state, tracks: said, .. } = &*self.stream;
         let all = lock(state).fanout.renditions.declare(name, self.rendition, tracks);
@@ -379,7 +379,7 @@ impl Publisher {
         }
     }
 
-    /// Says that the times of its units are those of the stream, because they are made of its units. Those of other sources are joined by
+    /// Says that the times of its units are those of the stream, because they are made of its units. Other sources are joined by
     /// when they come.
     pub fn shares_clock(&mut self) {
         lock(&self.stream.state).fanout.renditions.share_clock(self.rendition);

@@ -6,7 +6,7 @@ pub(crate) trait Tapping: Send {
     fn send(&mut self, head: &UnitHead, bytes: &[u8]) -> bool;
 }
 
-/// Those who tap a stream.
+/// The taps of a stream.
 #[derive(Default)]
 pub(super) struct Taps(Vec<Tap>);
 

@@ -21,7 +21,7 @@ pub struct ViewRequest {
     pub preface: Vec<u8>,
     /// Writes the stream.
     pub framer: Box<dyn Framer>,
-    /// What `framer` looks units up in: [`Stream::catalog`](super::Stream::catalog), one for each viewer.
+    /// The catalog of `framer`: [`Stream::catalog`](super::Stream::catalog), one for each viewer.
     pub catalog: Arc<Catalog>,
     /// Which renditions of the stream it may get.
     pub renditions: RenditionsAsked,
@@ -66,7 +66,7 @@ pub enum RenditionsAsked {
     Named(String),
 }
 
-/// What a viewer may ask for in the query of its address.
+/// The query of a viewer's address.
 const LATENCIES: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(10);
 
 /// The value of `latency=` is invalid.

@@ -71,7 +71,7 @@ impl Viewer {
             .or_else(|| self.identity.is_given_up.load(Ordering::Relaxed).then(given_up))
     }
 
-    /// What it has got and missed; `None` once it has ended.
+    /// Its counters; `None` once it has ended.
     pub fn snapshot(&self) -> Option<ViewerSnapshot> {
         self.stream.viewer_snapshot(self.identity.id)
     }

@@ -29,7 +29,7 @@ pub(super) struct ViewerQueue {
     pub(super) selection: Arc<Selection>,
     /// Numbers of the pictures it began with in these two; `None` while it waits for one to begin with.
     begun_at: [Option<u64>; 2],
-    /// It has begun once: sound goes on while it waits for a picture.
+    /// It has had a keyframe: sound goes on while it waits for a picture.
     hears: bool,
     offered: [u64; LAYERS],
     missed: u64,
@@ -185,7 +185,7 @@ impl ViewerQueue {
     }
 }
 
-/// What a viewer's queue has counted: all of a snapshot that needs the stream's lock.
+/// Counters of a viewer's queue: all of a snapshot that needs the stream's lock.
 pub(super) struct QueueCounts {
     identity: Arc<Identity>,
     offered: [u64; LAYERS],

@@ -77,7 +77,7 @@ impl Watch {
         Self { since: Instant::now(), told: false }
     }
 
-    /// Bytes have come, and so many units were made of them.
+    /// Bytes have come, and this number of units were made of them.
     fn see(&mut self, units: u64, demux: &Demux, what: &str) {
         if units > 0 {
             *self = Self::new();

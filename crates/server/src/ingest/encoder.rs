@@ -14,7 +14,7 @@ const QUICK: [&str; 4] = ["-bf", "0", "-g", "250"];
 /// The first graphics processor.
 const RENDER_NODE: &str = "/dev/dri/renderD128";
 
-/// What the driver of NVIDIA makes.
+/// The device of NVIDIA's driver.
 const NVIDIA_CONTROL: &str = "/dev/nvidiactl";
 
 impl Encoder {

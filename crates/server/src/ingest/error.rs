@@ -25,7 +25,7 @@ pub enum SourceError {
     Failed {
         /// Its name.
         program: &'static str,
-        /// What it said.
+        /// Its error text.
         message: String,
     },
     /// A program goes on and does nothing.

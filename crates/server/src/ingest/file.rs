@@ -47,7 +47,7 @@ fn is_ivf(magic: [u8; MAGIC_BYTES]) -> bool {
     &magic == b"DKIF"
 }
 
-/// What follows the start code of an MPEG program stream, which is no bare video.
+/// The byte behind the start code of an MPEG program stream, which is no bare video.
 const PACK_START: u8 = 0xba;
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ const WAITING: usize = 64;
 pub struct Ladder {
     /// Their sizes and rates.
     pub rungs: Vec<Rung>,
-    /// What encodes them; `None` for libx264 or libx265, as the stream is H.264 or H.265.
+    /// Their encoder; `None` for libx264 or libx265, as the stream is H.264 or H.265.
     pub encoder: Option<Encoder>,
 }
 
@@ -74,7 +74,7 @@ pub async fn run(stream: Arc<Stream>, ladder: impl Into<Ladder>) {
             warn!(stream = stream.name(), rendition = rung.name(), %error, "the ladder has to wait for a place");
         }
     }
-    // Whoever configures an encoder that this machine cannot have hears of it before somebody views.
+    // An encoder that this machine lacks is reported before somebody views.
     if let Some(encoder) = &ladder.encoder
         && let Err(error) = encoder.check().await
     {
@@ -200,7 +200,7 @@ async fn encode(stream: &Arc<Stream>, ladder: &Ladder) -> Result<(), SourceError
     Err(SourceError::Failed { program: program::FFMPEG, message })
 }
 
-/// What an encoder gets and gives, to tell one that hangs. A source that pauses is none: then it gets nothing.
+/// Input and output of an encoder, to detect one that hangs. A source that pauses is none: then it gets nothing.
 struct Progress {
     writes: AtomicBool,
     /// Pictures that it got.
@@ -292,7 +292,7 @@ impl Feed {
         Ok(Self { catalog, framer, tracks, number: 0, origin, out: Vec::new() })
     }
 
-    /// What encodes to the codec of the stream: its renditions are of one.
+    /// The encoder for the codec of the stream: its renditions are of one.
     fn encoder(&self, named: Option<&Encoder>) -> Result<Encoder, SourceError> {
         let codec = self.tracks.0.video.as_ref().map(|video| &video.codec);
         let default = codec.and_then(Encoder::default_for);
@@ -453,7 +453,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left of it is empty sockets of ours.
+        // Only empty sockets of ours are left in it.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -19,7 +19,7 @@ use crate::priority;
 pub(super) const FFMPEG: &str = "ffmpeg";
 const FFPROBE: &str = "ffprobe";
 
-/// What ffmpeg says of an error is cut here.
+/// The most bytes of ffmpeg's error text.
 const MESSAGE_BYTES: u64 = 4096;
 
 /// MPEG-TS without the delays that a broadcast wants.
@@ -42,7 +42,7 @@ const TS: [&str; 11] = [
 const MP4: [&str; 7] =
     ["-movflags", "delay_moov+default_base_moof", "-frag_duration", "1", "-f", "mp4", "pipe:1"];
 
-/// What a file has, as far as it decides how ffmpeg is called.
+/// The properties of a file that decide how ffmpeg is called.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Probe {
     video: Option<String>,
@@ -135,11 +135,11 @@ pub(super) fn start(mut command: Command) -> Result<Child, SourceError> {
     Ok(child)
 }
 
-/// What the program says of errors until it says nothing more. Beyond the limit it is read and forgotten, or the program would
+/// The program's error text until its end. Beyond the limit it is read and forgotten, or the program would
 /// block.
 pub(super) async fn listen(mut errors: ChildStderr) -> String {
     let mut message = Vec::new();
-    // What cannot be read is not said.
+    // Unreadable text is left out.
     let _ = (&mut errors).take(MESSAGE_BYTES).read_to_end(&mut message).await;
     let _ = tokio::io::copy(&mut errors, &mut tokio::io::sink()).await;
     String::from_utf8_lossy(&message).trim().to_owned()

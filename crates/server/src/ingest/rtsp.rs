@@ -1,4 +1,4 @@
-//! Streams over RTP: from cameras, which are asked for them, and from those who publish by RTSP.
+//! Streams over RTP from cameras, which are asked for them.
 
 mod challenge;
 mod client;

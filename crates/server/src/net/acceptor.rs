@@ -75,7 +75,7 @@ impl Drop for Acceptor {
     }
 }
 
-/// What a listener's task works with.
+/// The state of a listener's task.
 struct Taking {
     listener: TcpListener,
     tls: Option<TlsAcceptor>,

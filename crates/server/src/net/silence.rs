@@ -1,4 +1,4 @@
-//! What the kernel finds out about a client that says nothing, or acknowledges nothing.
+//! The kernel's keepalive and timeout for a client that says nothing, or acknowledges nothing.
 
 use std::os::fd::AsFd;
 use std::time::Duration;

@@ -9,13 +9,13 @@ const CLIENTS: usize = 4096;
 /// How often a client may do what it should not do often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
-    /// So many times at once,
+    /// The number at once,
     pub(crate) at_once: u32,
     /// and then one more each such time.
     pub(crate) each: Duration,
 }
 
-/// Who does something too often has to wait.
+/// Makes a client wait that does something too often.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
     /// For each client: when all that it has done is forgotten.
@@ -33,7 +33,7 @@ impl Throttle {
         let mut clients = self.lock();
         if clients.len() >= CLIENTS && !clients.contains_key(&source) {
             clients.retain(|_, forgiven| *forgiven > now);
-            // All of them have something to be forgiven. Whoever is nearest to forgiveness loses least.
+            // All of them have a debt. The client with the smallest one loses least.
             if clients.len() >= CLIENTS
                 && let Some(nearest) =
                     clients.iter().min_by_key(|(_, forgiven)| **forgiven).map(|(ip, _)| *ip)
@@ -50,7 +50,7 @@ impl Throttle {
     }
 }
 
-/// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits, which is what one household gets.
+/// The key of one client: an IPv4 address, or an IPv6 network of 64 bits, which is what one household gets.
 pub(crate) fn source_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

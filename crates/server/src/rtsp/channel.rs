@@ -1,4 +1,4 @@
-/// What a packet is of, whichever way it came.
+/// The track and kind of a packet, by either transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Channel {
     /// The packets of the track at this place of the description.

@@ -92,7 +92,7 @@ impl End {
     }
 }
 
-/// What the client has asked for so far.
+/// The client's session so far.
 enum State {
     Open,
     View(ViewSession),
@@ -105,7 +105,7 @@ struct Conversation {
     context: Arc<Context>,
     ends: Ends,
     state: State,
-    /// What was granted on this connection, and to whom: players leave out a link's signature in later requests.
+    /// The grant of this connection and its user: players leave out a link's signature in later requests.
     granted: Vec<Grant>,
     /// That of the session.
     lease: Option<Lease>,
@@ -122,7 +122,7 @@ struct Conversation {
     talk: Talk,
 }
 
-/// What follows a request.
+/// The consequence of a request.
 enum Outcome {
     Reply(Reply),
     /// The answer, and the engine takes over.
@@ -246,7 +246,7 @@ impl Conversation {
             _ => {}
         }
         let target = match Target::parse(&request.uri) {
-            // Who announces names a stream and no track.
+            // ANNOUNCE names a stream and no track.
             Ok(target) if *method == Method::Announce => target.resolve(|_| true),
             Ok(target) => target.resolve(|name| self.context.hub.find(name).is_some()),
             Err(error) => return Outcome::Reply(Reply::refuse(400, format!("Bad Request: {error}"))),
@@ -517,7 +517,7 @@ impl State {
         }
     }
 
-    /// What happens in a publisher's session.
+    /// The next event in a publisher's session.
     async fn event(&mut self) -> publish::Event {
         match self {
             Self::Publish(session) => session.event().await,

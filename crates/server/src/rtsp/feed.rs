@@ -43,7 +43,7 @@ pub struct Feed {
     begun: Instant,
     /// When something was published last, or since when packets come.
     fruitful: Option<Instant>,
-    /// That nothing is was told.
+    /// The lack of any track has been reported.
     told: bool,
 }
 

@@ -19,7 +19,7 @@ pub(crate) enum LinkError {
     Message(#[from] MessageError),
 }
 
-/// Reads messages. What was read and not yet taken stays when the source is exchanged.
+/// Reads messages. Bytes that were read and not yet taken stay when the source is exchanged.
 pub(crate) struct Link<R> {
     pub(crate) source: R,
     reader: MessageReader,

@@ -9,7 +9,7 @@ use rtsp_types::{Method, ParseError, Version};
 
 use crate::access::text;
 
-/// What came in.
+/// A received message.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A request.
@@ -28,7 +28,7 @@ pub(crate) enum Message {
 /// A request with its URI as it was written.
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// What `rtsp_types` has read.
+    /// The message as `rtsp_types` reads it.
     inner: rtsp_types::Request<Vec<u8>>,
     /// The URI.
     pub(crate) uri: String,
@@ -39,7 +39,7 @@ pub(crate) struct Request {
 pub(crate) struct Response {
     /// 100 to 999.
     pub(crate) status: u16,
-    /// What it says to people; may be empty.
+    /// The reason for people; may be empty.
     pub(crate) reason: String,
     headers: Vec<(String, String)>,
     /// The body.
@@ -62,9 +62,9 @@ pub(crate) enum MessageError {
 /// Most bytes of messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Of a request's line and headers.
+    /// Most bytes of a request's line and headers.
     pub(crate) head: usize,
-    /// Of a body.
+    /// Most bytes of a body.
     pub(crate) body: usize,
 }
 
@@ -89,7 +89,7 @@ impl MessageReader {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// A message has begun and is not complete.
+    /// A message is in progress.
     pub(crate) fn is_partial(&self) -> bool {
         self.taken < self.bytes.len()
     }
@@ -120,7 +120,7 @@ impl MessageReader {
             [b'$', _, _, _, version, ..] => version >> 6 == 2,
             text => text.starts_with(PROTOCOL.as_bytes()),
         };
-        // What may be the begin of one and is not whole yet stays.
+        // An incomplete start of one stays.
         let kept = rest.len().saturating_sub(PROTOCOL.len() - 1);
         let next = (1..rest.len()).find(looks).unwrap_or(kept.max(1).min(rest.len()));
         self.taken += next;
@@ -289,7 +289,7 @@ impl Request {
     }
 }
 
-/// What an answer begins with.
+/// The start of an answer.
 const PROTOCOL: &str = "RTSP/";
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub(super) struct PublishSession {
     prefers_tcp: bool,
     keys: mpsc::Receiver<()>,
     lost: Lost,
-    /// Who asks for key pictures.
+    /// The source of requests for key pictures.
     ssrc: u32,
     recording: bool,
     /// It has recorded before.
@@ -46,7 +46,7 @@ pub(super) struct PublishSession {
     malformed: u64,
 }
 
-/// What happens in a session besides its connection's requests.
+/// An event of a session besides its connection's requests.
 pub(super) enum Event {
     /// To be written to the connection.
     Write(Vec<u8>),
@@ -195,7 +195,7 @@ impl PublishSession {
         Reply::ok().header("Session", session_header(&self.id))
     }
 
-    /// What a packet in the connection is of; `None` if nothing goes over this channel.
+    /// The track of a packet in the connection; `None` for an unused channel.
     pub(super) fn channel(&self, channel: u8) -> Option<Channel> {
         self.channels.get(&channel).copied()
     }
@@ -273,7 +273,7 @@ struct Lost {
 }
 
 impl Lost {
-    /// So many are lost by now.
+    /// Packets lost so far.
     fn see(&mut self, packets: u64) {
         if packets > self.packets {
             if self.packets == 0 {

@@ -1,4 +1,4 @@
-//! RTP over UDP, from those who publish so.
+//! RTP over UDP, from publishers.
 
 use std::collections::BTreeMap;
 use std::io;

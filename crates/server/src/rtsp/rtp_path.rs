@@ -49,7 +49,7 @@ impl TrackPorts {
         Ok(Self { ports, rtp: group, rtcp: with_port(group, group.port().saturating_add(1)) })
     }
 
-    /// What the answer to SETUP says of them.
+    /// The ports in the answer to SETUP.
     pub(super) fn transport(&self, profile: Profile) -> io::Result<String> {
         let (rtp, rtcp) = self.ports.own()?;
         let (client_rtp, client_rtcp) = (self.rtp.port(), self.rtcp.port());
@@ -425,7 +425,7 @@ impl Inner {
             let segment = Some(batch.segment);
             let mut outgoing = Outgoing { to: track.to, from: None, ecn: None, bytes: &batch.bytes, segment };
             flushed.calls += 1;
-            // What the system does not take is lost, as on the way: the viewer's reports tell.
+            // A packet that the system refuses is lost like one in the network: the viewer's reports count it.
             match track.rtp.send(&outgoing) {
                 Ok(Sent::All) => flushed.bytes += batch.bytes.len() as u64,
                 Ok(Sent::Part(sent) | Sent::TooLarge(sent)) => flushed.bytes += sent as u64,
@@ -481,7 +481,7 @@ impl Inner {
                 // The viewer requests the rest again.
                 break;
             }
-            // What is refused is counted there.
+            // Refusals are counted there.
             let _ = retransmitter.request(now, round_trip, missing);
         }
     }
@@ -592,7 +592,7 @@ fn header_bytes(to: &SocketAddr) -> u64 {
     if to.is_ipv4() { 28 } else { 48 }
 }
 
-/// What may leave in one burst: the granularity that RFC 5348 (4.6) expects of timers.
+/// The longest burst: the granularity that RFC 5348 (4.6) expects of timers.
 const GRAIN: Duration = Duration::from_millis(10);
 const ONE_PACKET: f64 = 1428.0;
 /// Where no round trip is known, a packet is sent again no sooner.

@@ -1,4 +1,4 @@
-//! What the URI of a request names.
+//! The stream and track that a request's URI names.
 
 use percent_encoding::percent_decode_str;
 
@@ -12,7 +12,7 @@ pub(super) struct Target {
     pub(super) stream: String,
     /// The rendition's, where the path ends with `~NAME`.
     pub(super) rendition: Option<String>,
-    /// What follows `?`, without a control.
+    /// The part behind `?`, without a control.
     pub(super) query: Option<String>,
     /// The number at the end of `trackID=0` and the like.
     pub(super) track: Option<u8>,
@@ -104,7 +104,7 @@ impl Target {
         ViewRequest::renditions_of(self.rendition.as_deref(), self.query.as_deref())
     }
 
-    /// What controls are relative to. Most players put a control behind all of it, the query included. By RFC 3986 it comes
+    /// The base of controls. Most players put a control behind all of it, the query included. By RFC 3986 it comes
     /// behind the path: hence the slash before the query, which is lost then, so that the connection has to remember it.
     pub(super) fn content_base(&self) -> String {
         let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// What players make of the base and a relative control.
+    /// The URI that players make of the base and a relative control.
     #[test]
     fn a_control_is_found_behind_the_base_however_it_is_joined() {
         for uri in ["rtsp://h/a/cam?latency=2s&x=y/z", "rtsp://h/a/cam", "rtsp://h/a/cam/?latency=2s"] {

@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn offers_with_feedback_are_told_from_others() {
-        // What GStreamer asks for.
+        // GStreamer's header.
         let header = "RTP/AVPF;unicast;client_port=5000-5001,RTP/AVPF/TCP;unicast;interleaved=0-1,rtp/avpf;multicast,\
                       RTP/AVP;unicast;client_port=5002-5003,RTP/AVPFX;unicast;client_port=1-2,RTP/SAVPF;client_port=1-2";
         let expected = [
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(all("RTP/AVP/UDP;unicast;client_port=4588"), [udp]);
         let several = "RTP/SAVP;unicast;client_port=1-2,RTP/AVP;multicast, RTP/AVP/TCP;interleaved=0-1";
         assert_eq!(all(several), [Offer::Multicast, Offer::Interleaved(Some(0))]);
-        // What ffmpeg and GStreamer ask for.
+        // The headers of ffmpeg and GStreamer.
         assert_eq!(all("RTP/AVP/UDP;multicast"), [Offer::Multicast]);
         assert_eq!(all("RTP/AVP;multicast;destination=224.1.2.3;port=7-8;ttl=9"), [Offer::Multicast]);
     }

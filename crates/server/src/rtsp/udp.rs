@@ -1,4 +1,4 @@
-//! Pairs of UDP ports for RTP and RTCP, of viewers and of those who publish.
+//! Pairs of UDP ports for RTP and RTCP, of viewers and of publishers.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -52,7 +52,7 @@ impl Ports {
         self.rtcp.send_to(&[], with_port(sender, rtcp)).map(|_| ())
     }
 
-    /// What the answer to SETUP says of them.
+    /// The ports in the answer to SETUP.
     pub(crate) fn transport(&self) -> io::Result<String> {
         let [client, server] = [UdpSocket::peer_addr, UdpSocket::local_addr].map(|end| {
             let (rtp, rtcp) = (end(&self.rtp)?.port(), end(&self.rtcp)?.port());

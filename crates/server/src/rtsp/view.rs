@@ -28,9 +28,9 @@ use crate::multicast::{Farewell, Group, Groups};
 pub(super) struct ViewSession {
     /// Its name.
     pub(super) id: String,
-    /// What is viewed.
+    /// The stream.
     pub(super) stream: Arc<Stream>,
-    /// Who views, if it had to say so.
+    /// The viewer's name, if it had to give one.
     pub(super) user: Option<String>,
     /// How old a unit may be when it arrives, where the address says so.
     pub(super) latency: Option<Duration>,
@@ -45,7 +45,7 @@ pub(super) struct ViewSession {
 struct Carried {
     carrier: Carrier,
     identity: Identity,
-    /// What sends lost packets again, if the viewer asked for it.
+    /// The retransmission of lost packets, if the viewer asked for it.
     retransmitter: Option<Retransmitter>,
     /// The URI of its SETUP, by which players know it again.
     uri: String,
@@ -57,7 +57,7 @@ enum Carrier {
     Multicast(Arc<Group>),
 }
 
-/// What SETUP has to know of the connection.
+/// The connection's properties for SETUP.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ends {
     pub(super) local: SocketAddr,
@@ -65,7 +65,7 @@ pub(super) struct Ends {
     pub(super) encrypted: bool,
 }
 
-/// Answers DESCRIBE. A stream whose source has just begun has a few seconds to show its tracks. `retransmission`: lost packets are
+/// Answers DESCRIBE. A stream whose source has just started has a few seconds to show its tracks. `retransmission`: lost packets are
 /// sent again on request.
 pub(super) async fn describe(stream: &Stream, target: &Target, local: IpAddr, retransmission: bool) -> Reply {
     let Some(tracks) = known_tracks(stream).await else {
@@ -255,7 +255,7 @@ impl ViewSession {
             .header("RTP-Info", info.collect::<Vec<_>>().join(","))
     }
 
-    /// What ends the sources of all tracks, between the packets of the connection.
+    /// The RTCP packets that end the sources of all tracks, for the connection.
     pub(super) fn goodbye(&self, reason: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         for Carried { carrier, identity, .. } in self.carried() {
@@ -350,7 +350,7 @@ impl ViewSession {
         Ok(Watching::Udp(self.stream.view(request)?, listener))
     }
 
-    /// The viewer that stands for all members of a group: they get the stream's own rendition, with all tracks.
+    /// The viewer that represents all members of a group: they get the stream's own rendition, with all tracks.
     fn view_group(&self, group: &Group, local: SocketAddr) -> Result<(Viewer, Farewell), BeginError> {
         let tracks = self.stream.tracks().borrow().clone().unwrap_or_default();
         let local = SocketAddr::new(group.source(local.ip()), local.port());
@@ -437,7 +437,7 @@ impl Watching {
         }
     }
 
-    /// Whether the viewer has said anything by RTCP since this was asked last. What members of a group say goes to the group.
+    /// Whether the viewer has said anything by RTCP since this was asked last. Reports of members of a group go to the group.
     pub(super) fn was_heard(&self) -> bool {
         matches!(self, Self::Udp(_, listener) if listener.was_heard())
     }
@@ -459,7 +459,7 @@ impl Watching {
     }
 }
 
-/// What tells a track's packets from others.
+/// The identity of a track's packets.
 fn identity() -> io::Result<Identity> {
     let [s0, s1, s2, s3, q0, q1, t0, t1, t2, t3] = random::<10>()?;
     Ok(Identity {
@@ -469,7 +469,7 @@ fn identity() -> io::Result<Identity> {
     })
 }
 
-/// What sends packets of the stream with this identity again, as a stream of its own.
+/// The retransmission of the stream with this identity, as a stream of its own.
 fn retransmitter_beside(original: &Identity, kind: Kind) -> io::Result<Retransmitter> {
     let mut own = identity()?;
     while own.ssrc == original.ssrc {

@@ -28,7 +28,7 @@ pub(super) struct Viewing {
     talk: Talk,
 }
 
-/// What follows something that came.
+/// The consequence of a message.
 enum Next {
     Message,
     Request,
@@ -76,7 +76,7 @@ impl Viewing {
         Ok(Box::new(Self { link, viewer, session, lease, pace: Pace::new(), talk: Talk::new() }))
     }
 
-    /// Answers requests until the viewer has left. What came is gone before anything is waited for, so that the task is small.
+    /// Answers requests until the viewer has left. A message is dropped before anything is waited for, so that the task is small.
     pub(super) async fn run(mut self: Box<Self>, context: &Context) {
         let mut shutdown = context.shutdown.clone();
         let mut tick = tokio::time::interval(TICK);

@@ -1,4 +1,4 @@
-//! What a client's bytes cost the server, whatever they are.
+//! The cost of a client's bytes for the server, whatever they are.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;

@@ -22,9 +22,9 @@ pub enum ServeError {
         protocol: &'static str,
         /// The address.
         address: SocketAddr,
-        /// What the system says. A part of the message, so that a chain of causes does not repeat it.
+        /// The system's error. A part of the message, so that a chain of causes does not repeat it.
         cause: io::Error,
-        /// What to do.
+        /// The remedy.
         advice: &'static str,
     },
     /// A stream cannot be made.

@@ -92,7 +92,7 @@ fn is_without_ipv6(error: &io::Error) -> bool {
 const BACKLOG: u32 = 1024;
 
 impl Address {
-    /// What a person can type to see the stream of this name here.
+    /// A line to type to see the stream of this name here.
     pub(super) fn invitation(&self, stream: &str, base_path: &str) -> Option<String> {
         let Self { protocol, address } = *self;
         let host = reachable(address);
@@ -105,7 +105,7 @@ impl Address {
         }
     }
 
-    /// What a person needs who publishes values, or pictures, as the stream of this name. `user` is true if that takes a
+    /// The line for a publisher of values, or of pictures, as the stream of this name. `user` is true if that takes a
     /// password.
     pub(super) fn calls(&self, stream: &str, base_path: &str, user: bool) -> Vec<String> {
         let Self { protocol, address } = *self;

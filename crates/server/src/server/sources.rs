@@ -103,7 +103,7 @@ impl Sources {
     }
 }
 
-/// A source that panics is begun again, as one that fails.
+/// A source that panics is started again, as one that fails.
 fn fetch(tasks: Tasks, source: Source, outlet: Outlet) -> JoinHandle<()> {
     let name = format!("source of {}", outlet.name());
     tokio::spawn(async move {

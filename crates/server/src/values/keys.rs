@@ -11,7 +11,7 @@ use freshwire::{Timestamp, now};
 use super::Content;
 use super::envelope::{number, record};
 
-/// The newest value of a key, or what ends the key.
+/// The newest value of a key, or the end of the key.
 pub(super) struct Value {
     /// The ring's number of the key.
     pub(super) number: u64,
@@ -23,7 +23,7 @@ pub(super) struct Value {
     stored: Option<Stored>,
 }
 
-/// What a key is now, which decides about its readers.
+/// The state of a key, which decides about its readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Text: for all.
@@ -75,7 +75,7 @@ impl Value {
 }
 
 impl Entry {
-    /// What a reader gets: the newest value, or what ends the key for it. `has_value`: the reader has one.
+    /// The value for a reader: the newest, or the end of the key for it. `has_value`: the reader has one.
     pub(super) fn due(&mut self, takes_bytes: bool, has_value: bool) -> Option<Due<'_>> {
         let Self { state, newest, text_end, .. } = self;
         match (state, has_value) {
@@ -88,7 +88,7 @@ impl Entry {
     }
 }
 
-/// What a reader is to get.
+/// The value that a reader is to get.
 pub(super) struct Due<'a> {
     pub(super) value: &'a mut Value,
     /// It ends the key.

@@ -68,7 +68,7 @@ pub(super) struct Identity {
     missing: Notify,
 }
 
-/// What a watcher has received and missed.
+/// Counters of a watcher.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WatcherSnapshot {
@@ -90,11 +90,11 @@ pub struct WatcherSnapshot {
     pub held_by: Option<HeldBy>,
     /// For how long it has been held back for what it has not read; `None` if it is not.
     pub held_unread: Option<Duration>,
-    /// What the engine has counted.
+    /// Counters of the engine.
     pub sink: SinkSnapshot,
 }
 
-/// What holds a watcher's values back.
+/// The reason why a watcher's values wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeldBy {

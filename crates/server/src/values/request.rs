@@ -1,4 +1,4 @@
-//! What publishers send: one value, a batch of lines, or messages of a WebSocket.
+//! Requests of publishers: one value, a batch of lines, or messages of a WebSocket.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::{MAX_JSON_DEPTH, ValueError};
 /// Programs on Windows write it in front of text, and JSON has none (RFC 8259, section 8.1).
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
-/// What a value consists of.
+/// The content of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// JSON on one line.

@@ -24,7 +24,7 @@ const LINGER: Duration = Duration::from_secs(2);
 /// The room that an envelope takes beside key and value.
 const ENVELOPE_BYTES: usize = 128;
 
-/// Values by key, with those who watch them.
+/// Values by key, with their watchers.
 pub struct Topic {
     name: String,
     engines: EngineGroup,
@@ -47,7 +47,7 @@ struct State {
 /// A new watcher: who it is, its sink, and what it acknowledges to.
 pub(super) type Joined = (Arc<Identity>, Sink, Option<Gate>);
 
-/// What a topic has.
+/// Counters of a topic.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TopicSnapshot {
@@ -65,7 +65,7 @@ pub struct TopicSnapshot {
     pub arena_used: usize,
     /// Deletions that some watcher has not received yet. Each watcher waits for at most as many as there were keys at a time.
     pub waiting_deletions: usize,
-    /// Those who watch it.
+    /// Its watchers.
     pub watchers: Vec<WatcherSnapshot>,
 }
 
@@ -269,7 +269,7 @@ impl Topic {
         state.position(id).map(|at| state.members[at].snapshot())
     }
 
-    /// What it has.
+    /// Its counters.
     pub fn snapshot(&self) -> TopicSnapshot {
         let mut state = self.lock();
         let blocks = self.region().blocks as usize;
@@ -286,7 +286,7 @@ impl Topic {
         }
     }
 
-    /// What another thread left half done when it panicked is still sound: a value that was not offered to all is offered
+    /// A thread that panicked leaves a sound state: a value that was not offered to all is offered
     /// with the next one.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -87,7 +87,7 @@ impl Watcher {
         Some(self.room.get_or_init(|| room))
     }
 
-    /// What it has received and missed. Offers it again what found no room: call it about twice a second.
+    /// Its counters. Offers it again what found no room: call it about twice a second.
     pub fn snapshot(&self) -> Option<WatcherSnapshot> {
         self.topic.retry(self.identity.id);
         self.topic.watcher_snapshot(self.identity.id)

@@ -22,7 +22,7 @@ const WINDOW = 6;
 const GAP_MARGIN = 1.2;
 
 export class Durations {
-  // Those of the last seconds: when they came and when they are due, in the order in which they are shown.
+  // The pictures of the last seconds: when they came and when they are due, in the order in which they are shown.
   #pictures = [];
   #before = null;
   // The last one's place, in ticks.

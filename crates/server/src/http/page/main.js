@@ -10,7 +10,7 @@ const DRAW_MS = 250;
 const SHOWN_DROPS = 4;
 // What goes out at once to a viewer who joins says nothing about the rates.
 const SETTLED_MS = 3000;
-// Rates are means over so many seconds: on a slow path a report waits behind a picture, so their distances differ.
+// Rates are means over this number of seconds: on a slow path a report waits behind a picture, so their distances differ.
 const MEAN = 2;
 
 const id = (name) => document.getElementById(name);
@@ -142,7 +142,7 @@ function watchFrames() {
 function draw() {
   const now = performance.now() / 1000;
   if (!video.requestVideoFrameCallback) metrics.delay = clock.age(video.currentTime);
-  // While a picture stands still it gets older.
+  // While a picture is frozen it gets older.
   const age = metrics.mediaTime === null ? metrics.delay : clock.age(metrics.mediaTime);
   charts.delay.add(now, [metrics.connected && !player.paused ? age : null]);
   id("delay").textContent = id("delay-now").textContent = seconds(age);

@@ -2,7 +2,7 @@
 //
 // The playhead follows the clock at a steady distance: as late as the latest pictures of the last seconds arrive, so that
 // each can be shown when it is due, but never more than MOST_WAIT later than the earliest. It does not wait for pictures
-// that are left out: the one before them stands still meanwhile. Small errors are corrected by the playback rate, large
+// that are left out: the one before them is frozen meanwhile. Small errors are corrected by the playback rate, large
 // ones by a jump.
 
 import { Durations } from "./durations.js";
@@ -38,7 +38,7 @@ const MOST_QUEUED = 1000;
 const KEPT_SOUND = 1;
 // What counts as a stall, in seconds.
 const STALL = 0.15;
-// So many halts in so short a time are not due to what arrives. Chromium counts how often each picture of an even stream
+// This number of halts in a short time is not due to what arrives. Chromium counts how often each picture of an even stream
 // has to be drawn, and when the stream becomes uneven it halts after every single one until it begins anew.
 const HALTS = 2;
 const HALTS_MS = 1000;

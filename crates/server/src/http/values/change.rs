@@ -22,7 +22,7 @@ pub(in crate::http) fn is_change(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PUT | Method::DELETE)
 }
 
-/// What a path of such a request names: `/NAME/KEY`, or `/NAME` for a batch.
+/// Parses the path of such a request: `/NAME/KEY`, or `/NAME` for a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) name: String,

@@ -63,7 +63,7 @@ fn what_a_viewer_has_got_takes_no_room() {
     }
     let snapshot = stream.snapshot();
     assert_eq!(snapshot.viewers[0].sink.finished, 60, "{:?}", snapshot.viewers[0]);
-    // The newest is kept for those who join.
+    // The newest is kept for newcomers.
     assert!(snapshot.arena_used <= 4 * u64::from(BLOCK_BYTES), "{} bytes", snapshot.arena_used);
     drop((viewer, publisher));
     let bytes = reader.join().unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! What a camera wants to know of who asks (RFC 2617, 7616), from the side of the one who is asked.
+//! A camera's demand for credentials (RFC 2617, 7616), from the client's side.
 
 use crate::access::{Algorithm, parameters};
 use crate::config::Credentials;
@@ -131,7 +131,7 @@ impl Digest {
 }
 
 fn quoted(text: &str) -> String {
-    // What comes back is what a camera has sent, in one line; it may not begin another one.
+    // A camera's own text comes back in one line; it may not start another one.
     let text: String = text.chars().filter(|c| !c.is_control()).collect();
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -25,7 +25,7 @@ pub const MAX_CAMERA_HEAD_BYTES: usize = 32 << 10;
 /// Most bytes of an answer's body, such as a session description.
 pub const MAX_CAMERA_BODY_BYTES: usize = 128 << 10;
 
-/// Most bytes of packets that are kept while an answer is waited for. What comes beyond is dropped.
+/// Most bytes of packets that are kept while an answer is waited for. More of them are dropped.
 pub const MAX_EARLY_BYTES: usize = 4 << 20;
 
 /// A request is sent so often until the camera takes user and password.

@@ -7,7 +7,7 @@ use freshwire_media::unit::MediaTime;
 /// come, a track's first packet is taken to be as old as its arrival says.
 #[derive(Debug, Default)]
 pub(super) struct Clocks {
-    /// What makes media times of the sender's times.
+    /// The difference from the sender's times to media times.
     base_ns: Option<i64>,
 }
 
@@ -15,7 +15,7 @@ pub(super) struct Clocks {
 #[derive(Debug)]
 pub(super) struct TrackClock {
     rate: u32,
-    /// What makes media times of the track's times.
+    /// The difference from the track's times to media times.
     offset_ns: Option<i64>,
     /// A time of the track and the sender's time then.
     report: Option<(i64, i64)>,

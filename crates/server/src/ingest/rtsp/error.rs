@@ -30,7 +30,7 @@ pub enum PullError {
         method: &'static str,
         /// The status of the answer.
         status: u16,
-        /// What it says to people.
+        /// Its reason for people.
         reason: String,
     },
     /// It wants to know who asks, and we cannot say or are not believed.

@@ -42,14 +42,14 @@ struct Found {
     /// The address that controls are relative to.
     base: String,
     description: sdp::Description,
-    /// What keeps the session: GET_PARAMETER where the camera knows it.
+    /// The request that keeps the session: GET_PARAMETER where the camera knows it.
     keeps_by: &'static str,
 }
 
 /// A camera that sends.
 struct Playing {
     client: Client,
-    /// What is asked for of the whole session.
+    /// The URL of the whole session.
     aggregate: String,
     channels: Vec<(u8, Channel)>,
     datagrams: Receiver,
@@ -59,7 +59,7 @@ struct Playing {
     ssrc: u32,
     /// When the last packet of a track came.
     heard: Instant,
-    /// What could not be read was told.
+    /// Unreadable packets have been reported.
     told_damage: bool,
 }
 
@@ -155,7 +155,7 @@ async fn begin(found: Found, outlet: &Outlet) -> Result<(Playing, Publisher), Pu
     Ok((playing, publisher))
 }
 
-/// What is agreed on with SETUP.
+/// The agreement of SETUP.
 struct Setup {
     client: Client,
     channels: Vec<(u8, Channel)>,
@@ -239,7 +239,7 @@ impl Setup {
         let agreed = Agreed::parse(response.header("transport").unwrap_or_default());
         let from = self.client.peer;
         if let Some((rtp, rtcp)) = agreed.ports {
-            // What comes back is let in where something went out.
+            // Firewalls let answers in where something went out.
             ports.greet(from, rtp, rtcp)?;
         }
         self.datagrams.add_from(index, ports, from, agreed.ports.map(|(_, rtcp)| rtcp))?;
@@ -306,7 +306,7 @@ impl Playing {
         }
     }
 
-    /// Takes an interleaved packet. Two tracks on one channel are told apart by their payload types.
+    /// Takes an interleaved packet. Payload types distinguish two tracks on one channel.
     fn packet(&mut self, channel: u8, bytes: &[u8], publisher: &mut Publisher) {
         for at in 0..self.channels.len() {
             match self.channels.get(at) {
@@ -319,7 +319,7 @@ impl Playing {
     fn take(&mut self, channel: Channel, bytes: &[u8], publisher: &mut Publisher) {
         match channel {
             Channel::Rtp(index) => {
-                // What is no packet is left out; the feed says if nothing can be used.
+                // Bytes that are no packet are left out; the feed reports if nothing can be used.
                 if self.feed.rtp(index, bytes, publisher).is_ok() {
                     self.heard = Instant::now();
                 }

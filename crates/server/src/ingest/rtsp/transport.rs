@@ -1,6 +1,6 @@
 //! The header `Transport` of an answer to SETUP, as cameras write it.
 
-/// What a camera has agreed to, as far as it says.
+/// The transport that a camera has agreed to, as far as it says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Agreed {
     /// The channel of RTP in the connection; RTCP has the next one.
@@ -12,7 +12,7 @@ pub(super) struct Agreed {
 }
 
 impl Agreed {
-    /// Reads a header. What is not understood is passed over.
+    /// Reads a header. Unknown parameters are skipped.
     pub(super) fn parse(header: &str) -> Self {
         let mut agreed = Self::default();
         let mut words = header.split(',').next().unwrap_or_default().split(';').map(str::trim);

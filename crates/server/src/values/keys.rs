@@ -9,9 +9,10 @@ use freshwire::fanout::{Producer, RingPushError, Stored};
 use freshwire::{Timestamp, now};
 
 use super::Content;
-use super::envelope::{number, record};
+use super::envelope::{self, record};
 
 /// The newest value of a key, or the end of the key.
+#[derive(Default)]
 pub(super) struct Value {
     /// The ring's number of the key.
     pub(super) number: u64,
@@ -60,11 +61,6 @@ pub(super) struct Keys {
 }
 
 impl Value {
-    fn new(key: &str, number: u64, count: u64, seq: u64, content: Option<&Content>) -> Self {
-        let record = Arc::new(record(key, count, SystemTime::now(), content));
-        Self { number, count, seq, generated: now(), record, stored: None }
-    }
-
     /// Its copy in the arena, which all readers share.
     pub(super) fn stored(&mut self, producer: &mut Producer) -> Result<&Stored, RingPushError> {
         match &mut self.stored {
@@ -75,6 +71,14 @@ impl Value {
 }
 
 impl Entry {
+    /// The value after the newest.
+    fn next(&self, changes: u64, content: Option<&Content>) -> Value {
+        let (number, count) = (self.newest.number, self.newest.count + 1);
+        let seq = envelope::number(changes, matches!(content, Some(Content::Bytes(_))));
+        let record = Arc::new(record(&self.key, count, SystemTime::now(), content));
+        Value { number, count, seq, generated: now(), record, stored: None }
+    }
+
     /// The value for a reader: the newest, or the end of the key for it. `has_value`: the reader has one.
     pub(super) fn due(&mut self, takes_bytes: bool, has_value: bool) -> Option<Due<'_>> {
         let Self { state, newest, text_end, .. } = self;
@@ -141,28 +145,24 @@ impl Keys {
 
     /// Sets a key and gives its place.
     pub(super) fn set(&mut self, key: &str, content: &Content) -> usize {
-        self.changes += 1;
-        let is_bytes = matches!(content, Content::Bytes(_));
-        let seq = number(self.changes, is_bytes);
-        let state = if is_bytes { State::Bytes } else { State::Text };
-        if let Some(&place) = self.places.get(key)
-            && let Some(entry) = &mut self.entries[place]
-        {
-            let (number, count) = (entry.newest.number, entry.newest.count + 1);
-            entry.newest = Value::new(key, number, count, seq, Some(content));
-            entry.text_end = match (entry.state, state) {
-                (State::Text, State::Bytes) => {
-                    Some(Value::new(key, number, count, number_of(self.changes), None))
-                }
-                (_, State::Bytes) => entry.text_end.take(),
-                _ => None,
-            };
-            entry.state = state;
-            return place;
-        }
+        let place = self.places.get(key).copied().unwrap_or_else(|| self.add(key));
+        self.change(place, Some(content));
+        place
+    }
+
+    /// Deletes a key and gives its place; `None` if there is none.
+    pub(super) fn delete(&mut self, key: &str) -> Option<usize> {
+        let place = self.places.remove(key)?;
+        self.change(place, None);
+        self.deleted += 1;
+        Some(place)
+    }
+
+    /// The place of a new key, which [`change`](Self::change) gives a value.
+    fn add(&mut self, key: &str) -> usize {
         self.numbers += 1;
-        let newest = Value::new(key, self.numbers, 1, seq, Some(content));
-        let entry = Entry { key: key.to_owned(), state, newest, text_end: None, waiting: 0 };
+        let newest = Value { number: self.numbers, ..Value::default() };
+        let entry = Entry { key: key.to_owned(), state: State::Deleted, newest, text_end: None, waiting: 0 };
         // The lowest one: a search through places is short.
         let place = self.free.pop().map_or(self.entries.len(), |Reverse(place)| place);
         if place == self.entries.len() {
@@ -173,17 +173,23 @@ impl Keys {
         place
     }
 
-    /// Deletes a key and gives its place; `None` if there is none.
-    pub(super) fn delete(&mut self, key: &str) -> Option<usize> {
-        let place = self.places.remove(key)?;
+    /// Gives the key at this place a new value; `None` ends it.
+    fn change(&mut self, place: usize, content: Option<&Content>) {
         self.changes += 1;
-        let entry = self.entries[place].as_mut()?;
-        let (number, count) = (entry.newest.number, entry.newest.count + 1);
-        entry.newest = Value::new(key, number, count, number_of(self.changes), None);
-        entry.text_end = None;
-        entry.state = State::Deleted;
-        self.deleted += 1;
-        Some(place)
+        let changes = self.changes;
+        let Some(entry) = self.entry(place) else { return };
+        let state = match content {
+            Some(Content::Json(_)) => State::Text,
+            Some(Content::Bytes(_)) => State::Bytes,
+            None => State::Deleted,
+        };
+        entry.text_end = match (entry.state, state) {
+            (State::Text, State::Bytes) => Some(entry.next(changes, None)),
+            (_, State::Bytes) => entry.text_end.take(),
+            _ => None,
+        };
+        entry.newest = entry.next(changes, content);
+        entry.state = state;
     }
 
     /// Places of keys that have a value, the oldest value first.
@@ -220,8 +226,4 @@ impl Keys {
             self.deleted -= 1;
         }
     }
-}
-
-fn number_of(changes: u64) -> u64 {
-    number(changes, false)
 }

@@ -1,0 +1,23 @@
+//! The sender of a request.
+
+use std::net::SocketAddr;
+
+use hyper::{HeaderMap, header};
+
+use super::site::Site;
+
+/// The client, and where it asks.
+#[derive(Clone, Debug)]
+pub(super) struct Asker {
+    /// The client's address.
+    pub(super) peer: SocketAddr,
+    /// Whether the connection is encrypted.
+    pub(super) encrypted: bool,
+    /// The server's other addresses.
+    pub(super) site: Site,
+}
+
+/// The header's value, if it is there and is text.
+pub(super) fn text_of<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}

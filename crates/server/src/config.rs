@@ -23,7 +23,7 @@ use std::path::Path;
 pub use base_path::{BasePath, BasePathError};
 pub(crate) use camera::Credentials;
 pub use camera::{Camera, CameraError};
-pub(crate) use encoder::{Codec, KNOWN, Known, Place};
+pub(crate) use encoder::{Codec, EncoderProfile, KNOWN, Place};
 pub use encoder::{Encoder, EncoderError};
 pub use error::ConfigError;
 pub use hub::{HubConfig, MAX_ENGINES};

@@ -22,7 +22,6 @@
 //! [`internal`].
 
 mod answer;
-mod asker;
 mod connection;
 mod guard;
 mod health;
@@ -32,6 +31,7 @@ pub(crate) mod origin;
 mod page;
 mod permission;
 mod reply;
+mod requester;
 mod route;
 mod shutdown;
 mod site;

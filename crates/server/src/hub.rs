@@ -37,8 +37,8 @@ pub use error::HubError;
 pub use fit::Fit;
 pub use snapshot::{RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
 pub use stream::{Publisher, Stream};
-pub(crate) use taps::Tapping;
-pub use view_request::{LatencyError, RenditionsAsked, ViewRequest, ViewSocket};
+pub(crate) use taps::TapSink;
+pub use view_request::{LatencyError, RenditionSelection, ViewRequest, ViewSocket};
 pub use viewer::Viewer;
 
 /// All streams of a server, and the engines that serve their viewers. Clones are handles to the same hub.

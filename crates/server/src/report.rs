@@ -183,7 +183,7 @@ pub struct WatcherReport {
     pub dropped: u64,
     /// Keys whose newest value found no room yet.
     pub waiting_keys: u64,
-    /// Why it is held back, see [`HeldBy::name`](crate::values::HeldBy::name); none while its values leave at once.
+    /// Why it is held back, see [`HoldReason::name`](crate::values::HoldReason::name); none while its values leave at once.
     #[serde(default)]
     pub held_by: Option<String>,
     /// For how long it has been held back for what it has not read, in seconds; none if it is not.

@@ -31,7 +31,7 @@ use freshwire::engine::EngineGroup;
 
 pub use error::ValueError;
 pub use limits::{MAX_JSON_DEPTH, MAX_KEY_BYTES};
-pub use member::{HeldBy, WatchRequest, WatcherSnapshot};
+pub use member::{HoldReason, WatchRequest, WatcherSnapshot};
 pub use present::Present;
 pub use request::{Change, Content};
 pub use topic::{PublisherPermit, Topic, TopicSnapshot};

@@ -17,7 +17,7 @@ use freshwire_media::unit::{
     AudioCodec, AudioTrack, Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack,
 };
 use freshwire_server::hub::{
-    Hub, HubConfig, HubError, Publisher, RenditionsAsked, Stream, ViewRequest, Viewer, ViewerSnapshot,
+    Hub, HubConfig, HubError, Publisher, RenditionSelection, Stream, ViewRequest, Viewer, ViewerSnapshot,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -164,7 +164,7 @@ fn view_by(
         preface,
         framer,
         catalog: stream.catalog(),
-        renditions: RenditionsAsked::All,
+        renditions: RenditionSelection::All,
         seal: None,
         protocol: "test",
         user: None,

@@ -4,7 +4,7 @@ use data_encoding::{BASE64, HEXLOWER};
 use md5::Md5;
 use sha2::{Digest as _, Sha256};
 
-use super::nonces::Once;
+use super::nonces::AnswerId;
 use super::random::random;
 
 /// The realm of all challenges. Stored password hashes contain it.
@@ -223,8 +223,8 @@ impl Digest {
     }
 
     /// The distinction of this answer from others to the same challenge.
-    pub(super) fn once(&self, peer: SocketAddr) -> Once {
-        self.client.as_ref().map_or(Once::Connection(peer), |client| Once::Count(client.count))
+    pub(super) fn once(&self, peer: SocketAddr) -> AnswerId {
+        self.client.as_ref().map_or(AnswerId::Connection(peer), |client| AnswerId::Count(client.count))
     }
 
     /// Whether it was made for this request's address, as the client sees it below `base_path`. RTSP clients name the address of the whole presentation in a

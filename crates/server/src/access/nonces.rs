@@ -31,12 +31,12 @@ const WINDOW: u32 = u128::BITS;
 pub(super) struct Nonces {
     secret: [u8; 32],
     made: AtomicU64,
-    used: Mutex<Used>,
+    used: Mutex<UsedNonces>,
 }
 
 /// The distinction of an answer to a challenge from a copy of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Once {
+pub(super) enum AnswerId {
     /// The client's count of its requests.
     Count(u32),
     /// Without a count (RFC 2069): the connection that used the nonce first.
@@ -44,14 +44,14 @@ pub(super) enum Once {
 }
 
 #[derive(Default)]
-struct Used {
+struct UsedNonces {
     /// By the number of the nonce, which rises with its time.
-    nonces: BTreeMap<u64, (u64, Use)>,
+    nonces: BTreeMap<u64, (u64, NonceUse)>,
     /// Nonces with smaller numbers that are not remembered may have been used.
     forgotten: u64,
 }
 
-enum Use {
+enum NonceUse {
     /// The largest count, and which of those up to it came.
     Counts {
         largest: u32,
@@ -76,7 +76,7 @@ impl Nonces {
 
     /// Takes an answer with this nonce. Returns `false` if the nonce was not made here or is too old, and for an answer that came
     /// before.
-    pub(super) fn take(&self, nonce: &str, once: Once, now: u64) -> bool {
+    pub(super) fn take(&self, nonce: &str, once: AnswerId, now: u64) -> bool {
         let Some((made, number)) = self.read(nonce, now) else { return false };
         self.used.lock().unwrap_or_else(PoisonError::into_inner).take(number, made, once, now)
     }
@@ -107,13 +107,13 @@ impl std::fmt::Debug for Nonces {
     }
 }
 
-impl Used {
-    fn take(&mut self, number: u64, made: u64, once: Once, now: u64) -> bool {
+impl UsedNonces {
+    fn take(&mut self, number: u64, made: u64, once: AnswerId, now: u64) -> bool {
         match self.nonces.get_mut(&number) {
             Some((_, before)) => before.take(once),
             None if number < self.forgotten => false,
             None => {
-                self.nonces.insert(number, (made, Use::first(once)));
+                self.nonces.insert(number, (made, NonceUse::first(once)));
                 self.forget(now);
                 true
             }
@@ -132,18 +132,18 @@ impl Used {
     }
 }
 
-impl Use {
-    fn first(once: Once) -> Self {
+impl NonceUse {
+    fn first(once: AnswerId) -> Self {
         match once {
-            Once::Count(count) => Self::Counts { largest: count, seen: 1 },
-            Once::Connection(peer) => Self::Connection(peer),
+            AnswerId::Count(count) => Self::Counts { largest: count, seen: 1 },
+            AnswerId::Connection(peer) => Self::Connection(peer),
         }
     }
 
-    fn take(&mut self, once: Once) -> bool {
+    fn take(&mut self, once: AnswerId) -> bool {
         match (self, once) {
-            (Self::Connection(owner), Once::Connection(peer)) => *owner == peer,
-            (Self::Counts { largest, seen }, Once::Count(count)) => {
+            (Self::Connection(owner), AnswerId::Connection(peer)) => *owner == peer,
+            (Self::Counts { largest, seen }, AnswerId::Count(count)) => {
                 if let Some(ahead) = count.checked_sub(*largest).filter(|ahead| *ahead > 0) {
                     *seen = seen.checked_shl(ahead).unwrap_or(0) | 1;
                     *largest = count;
@@ -165,7 +165,7 @@ impl Use {
 mod tests {
     use super::*;
 
-    const FIRST: Once = Once::Count(1);
+    const FIRST: AnswerId = AnswerId::Count(1);
 
     #[test]
     fn a_nonce_is_fresh_for_ten_minutes_and_only_here() {
@@ -193,14 +193,14 @@ mod tests {
             // Each group comes backwards.
             let counts: Vec<u32> =
                 (0..10).flat_map(|group| (1..=spread).rev().map(move |at| group * spread + at)).collect();
-            assert!(counts.iter().all(|&count| nonces.take(&nonce, Once::Count(count), 0)), "{spread}");
-            assert!(!counts.iter().any(|&count| nonces.take(&nonce, Once::Count(count), 0)), "{spread}");
+            assert!(counts.iter().all(|&count| nonces.take(&nonce, AnswerId::Count(count), 0)), "{spread}");
+            assert!(!counts.iter().any(|&count| nonces.take(&nonce, AnswerId::Count(count), 0)), "{spread}");
         }
         let nonce = nonces.make(0);
         for (count, expected) in
             [(0, true), (0, false), (500, true), (300, false), (u32::MAX, true), (499, false)]
         {
-            assert_eq!(nonces.take(&nonce, Once::Count(count), 0), expected, "{count}");
+            assert_eq!(nonces.take(&nonce, AnswerId::Count(count), 0), expected, "{count}");
         }
     }
 
@@ -208,7 +208,7 @@ mod tests {
     fn without_a_count_a_nonce_belongs_to_one_connection() {
         let nonces = Nonces::new();
         let nonce = nonces.make(0);
-        let from = |port| Once::Connection(SocketAddr::from(([192, 0, 2, 1], port)));
+        let from = |port| AnswerId::Connection(SocketAddr::from(([192, 0, 2, 1], port)));
         assert!(nonces.take(&nonce, from(1), 0) && nonces.take(&nonce, from(1), 9));
         assert!(!nonces.take(&nonce, from(2), 0) && !nonces.take(&nonce, FIRST, 0));
         let counted = nonces.make(0);
@@ -222,7 +222,7 @@ mod tests {
         assert!(made.iter().all(|nonce| nonces.take(nonce, FIRST, 0)));
         assert_eq!(nonces.used.lock().unwrap().nonces.len(), MOST_USED);
         assert!(!made.iter().any(|nonce| nonces.take(nonce, FIRST, 0)), "an answer counts twice");
-        assert!(nonces.take(made.last().unwrap(), Once::Count(2), 0));
+        assert!(nonces.take(made.last().unwrap(), AnswerId::Count(2), 0));
         let late = nonces.make(NONCE_LIFE + 1);
         assert!(nonces.take(&late, FIRST, NONCE_LIFE + 1));
         assert_eq!(nonces.used.lock().unwrap().nonces.len(), 1, "those out of date take no memory");

@@ -5,13 +5,13 @@ use freshwire_media::unit::VideoCodec;
 /// An encoder of ffmpeg by its name there, and the device that it works on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoder {
-    pub(crate) known: &'static Known,
+    pub(crate) known: &'static EncoderProfile,
     pub(crate) device: Option<String>,
 }
 
 /// The properties of an encoder.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct EncoderProfile {
     pub(crate) name: &'static str,
     pub(crate) codec: Codec,
     pub(crate) place: Place,
@@ -52,12 +52,17 @@ const QUICK_SYNC: &[&str] = &["-preset", "veryfast", "-async_depth", "1", "-forc
 const NVENC: &[&str] =
     &["-preset", "p2", "-tune", "ull", "-rc", "cbr", "-zerolatency", "1", "-delay", "0", "-forced-idr", "1"];
 
-const fn known(name: &'static str, codec: Codec, place: Place, options: &'static [&'static str]) -> Known {
-    Known { name, codec, place, options }
+const fn known(
+    name: &'static str,
+    codec: Codec,
+    place: Place,
+    options: &'static [&'static str],
+) -> EncoderProfile {
+    EncoderProfile { name, codec, place, options }
 }
 
 /// The first of each codec is the default.
-pub(crate) static KNOWN: [Known; 11] = [
+pub(crate) static KNOWN: [EncoderProfile; 11] = [
     known("libx264", Codec::H264, Place::Processor, X264),
     known("libx265", Codec::H265, Place::Processor, X265),
     known("libopenh264", Codec::H264, Place::Processor, OPENH264),

@@ -2,11 +2,11 @@ use std::time::Duration;
 
 use hyper::{Method, Request, StatusCode, header};
 
-use super::asker::{Asker, text_of};
 use super::guard::{self, Guard};
 use super::page;
 use super::permission::{challenge, check, demand};
 use super::reply::{self, Reply};
+use super::requester::{Requester, text_of};
 use super::route::{Container, Exchange, Route};
 use super::socket;
 use super::takeover::{Body, Carriage, Order};
@@ -14,7 +14,7 @@ use super::values;
 use crate::access::{Right, Verdict};
 use crate::config::split_rendition;
 use crate::context::Context;
-use crate::hub::{RenditionsAsked, Stream, ViewRequest};
+use crate::hub::{RenditionSelection, Stream, ViewRequest};
 use crate::lease::Lease;
 
 /// How long a player waits for a source that has not said what it has.
@@ -39,7 +39,7 @@ impl From<Reply> for Outcome {
 /// Decides about a request.
 pub(super) async fn answer<B>(
     context: &Context,
-    asker: &Asker,
+    requester: &Requester,
     guard: &Guard,
     request: &Request<B>,
 ) -> Outcome
@@ -53,7 +53,7 @@ where
     let not_found = || reply::text(StatusCode::NOT_FOUND, "there is no such page or stream").into();
     let Some(route) = Route::of(request.uri()) else { return not_found() };
     if let Some(wanted) = values::Wanted::of(context, request, &route) {
-        return match demand(context, asker, request, Right::View, wanted.stream()) {
+        return match demand(context, requester, request, Right::View, wanted.stream()) {
             Ok(_) => wanted.reply(request).into(),
             Err(refusal) => Outcome::Reply(refusal),
         };
@@ -61,7 +61,7 @@ where
     let Some(address) = route.stream() else {
         return match &route {
             Route::Asset(name) => page::asset(name).map_or_else(not_found, Outcome::from),
-            _ => index(context, asker, request).into(),
+            _ => index(context, requester, request).into(),
         };
     };
     let (name, rendition) = split_rendition(address);
@@ -70,7 +70,7 @@ where
         Route::Values(_, Exchange::Push) => Right::Publish,
         _ => Right::View,
     };
-    let grant = match demand(context, asker, request, right, name) {
+    let grant = match demand(context, requester, request, right, name) {
         Ok(grant) => grant,
         Err(refusal) => return Outcome::Reply(refusal),
     };
@@ -78,7 +78,7 @@ where
         if rendition.is_some() {
             return not_found();
         }
-        return match values::exchange(context, asker, guard, request, grant, exchange) {
+        return match values::exchange(context, requester, guard, request, grant, exchange) {
             Ok(order) => Outcome::Exchange(Box::new(order)),
             Err(reply) => Outcome::Reply(reply),
         };
@@ -110,7 +110,7 @@ where
         carriage,
         head,
         guard: guard.clone(),
-        peer: asker.peer,
+        peer: requester.peer,
         lease,
         latency,
         renditions,
@@ -134,12 +134,12 @@ fn reply_to_no_get<B: hyper::body::Body>(context: &Context, request: &Request<B>
 fn asked(
     rendition: Option<&str>,
     query: Option<&str>,
-) -> Result<(Option<Duration>, RenditionsAsked), Box<Reply>> {
+) -> Result<(Option<Duration>, RenditionSelection), Box<Reply>> {
     let refuse = |why: String| Box::new(reply::text(StatusCode::BAD_REQUEST, &why));
     let latency = ViewRequest::latency_asked(query).map_err(|error| refuse(error.to_string()))?;
     let renditions =
         ViewRequest::renditions_of(rendition, query).map_err(|error| refuse(error.to_string()))?;
-    Ok((latency, renditions.unwrap_or(RenditionsAsked::All)))
+    Ok((latency, renditions.unwrap_or(RenditionSelection::All)))
 }
 
 /// The stream in this form, once it is known what it consists of.
@@ -164,21 +164,21 @@ fn head_of(body: &Body) -> Reply {
 }
 
 /// The streams that this client may see. If it may see none of them but could if it said who it is, it is asked.
-fn index<B>(context: &Context, asker: &Asker, request: &Request<B>) -> Reply {
+fn index<B>(context: &Context, requester: &Requester, request: &Request<B>) -> Reply {
     let mut shown = Vec::new();
     let mut challenges = None;
     for stream in context.hub.streams() {
-        match check(context, asker, request, Right::View, stream.name()) {
+        match check(context, requester, request, Right::View, stream.name()) {
             Verdict::Granted { .. } => shown.push(stream),
             Verdict::Challenge(values) => challenges = Some(values),
             Verdict::Denied(_) => {}
         }
     }
     match challenges {
-        Some(challenges) if shown.is_empty() => challenge(asker, request, &challenges),
+        Some(challenges) if shown.is_empty() => challenge(requester, request, &challenges),
         _ => {
             let keys = |name: &str| context.topics.find(name).map(|topic| topic.snapshot().keys);
-            page::index(&shown, keys, &host(request), asker, request.uri().query())
+            page::index(&shown, keys, &host(request), requester, request.uri().query())
         }
     }
 }

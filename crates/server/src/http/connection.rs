@@ -13,9 +13,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
 use super::answer::{Outcome, answer};
-use super::asker::Asker;
 use super::guard::Guard;
 use super::reply::{self, Reply};
+use super::requester::Requester;
 use super::shutdown::stopped;
 use super::site::Site;
 use super::takeover;
@@ -26,15 +26,15 @@ use crate::net::{Conn, Patience};
 
 /// Answers requests until the client leaves, or until one asks for a stream: then it serves that.
 pub(super) async fn run(conn: Conn, context: Arc<Context>, site: Site) {
-    let asker = Asker { peer: conn.peer_addr(), encrypted: conn.is_encrypted(), site };
-    let peer = asker.peer;
-    let Some((conn, early, order)) = speak(conn, Arc::clone(&context), asker).await else { return };
+    let requester = Requester { peer: conn.peer_addr(), encrypted: conn.is_encrypted(), site };
+    let peer = requester.peer;
+    let Some((conn, early, order)) = speak(conn, Arc::clone(&context), requester).await else { return };
     let (stream, served) = match order {
-        Taken::Stream(order) => {
+        Handover::Stream(order) => {
             let stream = order.stream.name().to_owned();
             (stream, takeover::run(conn, early, *order, &context).await)
         }
-        Taken::Exchange(order) => {
+        Handover::Exchange(order) => {
             let stream = order.topic.name().to_owned();
             (stream, values::run(conn, early, *order, &context).await)
         }
@@ -45,31 +45,31 @@ pub(super) async fn run(conn: Conn, context: Arc<Context>, site: Site) {
 }
 
 /// The purpose for which hyper gives up a connection.
-enum Taken {
+enum Handover {
     Stream(Box<takeover::Order>),
     Exchange(Box<values::Order>),
 }
 
 /// Speaks HTTP. The connection comes back when somebody asks for a stream, with what was read too much.
-async fn speak(conn: Conn, context: Arc<Context>, asker: Asker) -> Option<(Conn, Vec<u8>, Taken)> {
+async fn speak(conn: Conn, context: Arc<Context>, requester: Requester) -> Option<(Conn, Vec<u8>, Handover)> {
     let (orders, mut ordered) = mpsc::channel(1);
     let mut shutdown = context.shutdown.clone();
     let counters = Arc::clone(&context);
-    let peer = asker.peer;
+    let peer = requester.peer;
     let service = service_fn(|mut request: Request<Incoming>| {
-        let (context, orders, asker) = (Arc::clone(&context), orders.clone(), asker.clone());
+        let (context, orders, requester) = (Arc::clone(&context), orders.clone(), requester.clone());
         // Boxed, because the connection can only be taken from a future that can be moved.
         let reply: Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>> = Box::pin(async move {
-            let (method, uri) = (request.method().clone(), asker.site.base_path.strip(request.uri()));
+            let (method, uri) = (request.method().clone(), requester.site.base_path.strip(request.uri()));
             let guard = Guard::of(request.headers(), &context.origins());
-            let outcome = if asker.site.base_path.lacks_slash(&uri) {
+            let outcome = if requester.site.base_path.lacks_slash(&uri) {
                 reply::with_slash(&uri).into()
             } else {
                 *request.uri_mut() = uri.clone();
                 if values::is_change(&method) {
-                    values::change(&context, &asker, request).await.into()
+                    values::change(&context, &requester, request).await.into()
                 } else {
-                    answer(&context, &asker, &guard, &request).await
+                    answer(&context, &requester, &guard, &request).await
                 }
             };
             let taken = match outcome {
@@ -78,8 +78,8 @@ async fn speak(conn: Conn, context: Arc<Context>, asker: Asker) -> Option<(Conn,
                     log_refusal(peer, &method, &uri, &reply);
                     return Ok(*reply);
                 }
-                Outcome::Order(order) => Taken::Stream(order),
-                Outcome::Exchange(order) => Taken::Exchange(order),
+                Outcome::Order(order) => Handover::Stream(order),
+                Outcome::Exchange(order) => Handover::Exchange(order),
             };
             // The receiver takes the connection apart at once, with this future in it.
             let _ = orders.send(taken).await;

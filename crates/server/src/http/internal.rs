@@ -14,11 +14,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::asker::text_of;
 use super::guard::{self, Guard};
 use super::health::Deliveries;
 use super::metrics;
 use super::reply::{self, Reply};
+use super::requester::text_of;
 use super::shutdown::stopped;
 use crate::access::UNKNOWN_HOST;
 use crate::context::Context;

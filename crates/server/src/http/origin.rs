@@ -2,7 +2,7 @@
 
 use hyper::{HeaderMap, header};
 
-use super::asker::text_of;
+use super::requester::text_of;
 use crate::config::{Origin, Origins, host_and_port, is_usual};
 
 impl Origins {

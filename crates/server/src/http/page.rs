@@ -6,8 +6,8 @@ use std::sync::Arc;
 use hyper::{StatusCode, Uri};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use super::asker::Asker;
 use super::reply::{self, Reply};
+use super::requester::Requester;
 use crate::hub::Stream;
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -86,12 +86,12 @@ pub(super) fn index(
     streams: &[Arc<Stream>],
     keys: impl Fn(&str) -> Option<usize>,
     host: &str,
-    asker: &Asker,
+    requester: &Requester,
     query: Option<&str>,
 ) -> Reply {
     let mut list = String::new();
     for stream in streams {
-        let entry = Entry { stream, keys: keys(stream.name()), host, asker, query };
+        let entry = Entry { stream, keys: keys(stream.name()), host, requester, query };
         // Writing to a string does not fail.
         let _ = write!(list, "{entry}");
     }
@@ -108,7 +108,7 @@ struct Entry<'a> {
     stream: &'a Stream,
     keys: Option<usize>,
     host: &'a str,
-    asker: &'a Asker,
+    requester: &'a Requester,
     query: Option<&'a str>,
 }
 
@@ -136,7 +136,7 @@ impl Display for Entry<'_> {
         let scheme = |secure, port: Option<u16>, plain| {
             port.map(|port| (secure, format!("{plain}://{host}:{port}/{path}{query}")))
         };
-        let site = &self.asker.site;
+        let site = &self.requester.site;
         let rtsp =
             [scheme("RTSP", site.rtsp_port, "rtsp"), scheme("RTSP over TLS", site.rtsps_port, "rtsps")];
         for (label, url) in rtsp.into_iter().flatten() {

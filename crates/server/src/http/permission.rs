@@ -1,7 +1,7 @@
 use hyper::{Request, StatusCode, header};
 
-use super::asker::{Asker, text_of};
 use super::reply::{self, Reply};
+use super::requester::{Requester, text_of};
 use crate::access::{Attempt, Grant, Right, Verdict, is_basic, text};
 use crate::context::Context;
 
@@ -14,33 +14,33 @@ const BASIC_IN_PLAIN: &str = "basic authentication would send the password reada
 /// The grant of a right to that stream; the answer, if the client has none.
 pub(super) fn demand<B>(
     context: &Context,
-    asker: &Asker,
+    requester: &Requester,
     request: &Request<B>,
     right: Right,
     stream: &str,
 ) -> Result<Grant, Box<Reply>> {
-    match check(context, asker, request, right, stream) {
+    match check(context, requester, request, right, stream) {
         Verdict::Granted(grant) => Ok(grant),
-        Verdict::Challenge(challenges) => Err(challenge(asker, request, &challenges).into()),
+        Verdict::Challenge(challenges) => Err(challenge(requester, request, &challenges).into()),
         Verdict::Denied(why) => Err(reply::text(StatusCode::FORBIDDEN, why).into()),
     }
 }
 
 /// Asks who the client is.
-pub(super) fn challenge<B>(asker: &Asker, request: &Request<B>, challenges: &[String]) -> Reply {
-    reply::challenge(challenges, if is_readable(asker, request) { BASIC_IN_PLAIN } else { CREDENTIALS })
+pub(super) fn challenge<B>(requester: &Requester, request: &Request<B>, challenges: &[String]) -> Reply {
+    reply::challenge(challenges, if is_readable(requester, request) { BASIC_IN_PLAIN } else { CREDENTIALS })
 }
 
 /// Whether the client sent its password for everybody on the way to read.
-fn is_readable<B>(asker: &Asker, request: &Request<B>) -> bool {
+fn is_readable<B>(requester: &Requester, request: &Request<B>) -> bool {
     let authorization = request.headers().get(header::AUTHORIZATION);
-    !asker.encrypted && authorization.is_some_and(|value| is_basic(value.as_bytes()))
+    !requester.encrypted && authorization.is_some_and(|value| is_basic(value.as_bytes()))
 }
 
 /// Whether this client has the right to that stream.
 pub(super) fn check<B>(
     context: &Context,
-    asker: &Asker,
+    requester: &Requester,
     request: &Request<B>,
     right: Right,
     stream: &str,
@@ -56,20 +56,20 @@ pub(super) fn check<B>(
         uri: uri.path_and_query().map_or("/", |path| path.as_str()),
         query: uri.query(),
         authorization,
-        base_path: asker.site.base_path.as_str(),
-        encrypted: asker.encrypted,
-        peer: asker.peer,
+        base_path: requester.site.base_path.as_str(),
+        encrypted: requester.encrypted,
+        peer: requester.peer,
         host: text_of(request.headers(), &header::HOST),
     });
     let refused = match &verdict {
         Verdict::Granted { .. } => None,
-        Verdict::Challenge(_) if is_readable(asker, request) => Some("basic authentication needs TLS"),
+        Verdict::Challenge(_) if is_readable(requester, request) => Some("basic authentication needs TLS"),
         Verdict::Challenge(_) => authorization.map(|_| "its credentials are not valid"),
         Verdict::Denied(why) => Some(*why),
     };
     if let Some(why) = refused {
         context.counters.denied.add_one();
-        tracing::info!(peer = %asker.peer, stream, why, "a client is not let in");
+        tracing::info!(peer = %requester.peer, stream, why, "a client is not let in");
     }
     verdict
 }

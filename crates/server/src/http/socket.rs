@@ -8,8 +8,8 @@ use hyper::{HeaderMap, Method, Request, StatusCode, Version, header};
 use sha1::Digest as _;
 use tokio::io::AsyncReadExt as _;
 
-use super::asker::text_of;
 use super::reply::{self, Reply};
+use super::requester::text_of;
 use super::shutdown::stopped;
 use super::statistics::{self, Question};
 use crate::config::Origins;
@@ -85,12 +85,12 @@ fn has_token(headers: &HeaderMap, name: &header::HeaderName, token: &str) -> boo
 }
 
 /// A service over a WebSocket.
-pub(super) trait Served {
+pub(super) trait SocketService {
     /// The answer to a text message.
     fn reply(&self, text: &str) -> Option<String>;
 
     /// How it is served, in words for the client; an error once it is not any more. `keepalive` hears of what the client has acknowledged.
-    fn report(&mut self, keepalive: &mut Keepalive) -> Result<Option<String>, Ended>;
+    fn report(&mut self, keepalive: &mut Keepalive) -> Result<Option<String>, ServiceEnd>;
 
     /// Lets the engine write frames between two messages.
     fn interject(&self, frames: Vec<u8>);
@@ -105,10 +105,10 @@ pub(super) trait Served {
 }
 
 /// It is not served any more.
-pub(super) struct Ended;
+pub(super) struct ServiceEnd;
 
 /// Reads what the client says, answers it, and reports how it is served, until one of them has enough or what was granted is withdrawn.
-pub(super) async fn attend<S: Served>(
+pub(super) async fn attend<S: SocketService>(
     mut reader: Reader,
     early: &[u8],
     mut served: S,
@@ -160,7 +160,7 @@ pub(super) async fn attend<S: Served>(
                 match served.report(&mut keepalive) {
                     Ok(Some(report)) => served.interject(message(&report)),
                     Ok(None) => {}
-                    Err(Ended) => return,
+                    Err(ServiceEnd) => return,
                 }
                 match keepalive.step(now()) {
                     KeepaliveStep::Wait => {}
@@ -202,19 +202,19 @@ pub(super) fn withdrawn(why: Withdrawal) -> Vec<u8> {
 }
 
 /// A viewer of pictures.
-pub(super) struct Viewing<'a> {
+pub(super) struct StreamService<'a> {
     stream: &'a Stream,
     viewer: Viewer,
     acked: u64,
 }
 
-impl<'a> Viewing<'a> {
+impl<'a> StreamService<'a> {
     pub(super) fn new(stream: &'a Stream, viewer: Viewer) -> Self {
         Self { stream, viewer, acked: 0 }
     }
 }
 
-impl Served for Viewing<'_> {
+impl SocketService for StreamService<'_> {
     fn reply(&self, text: &str) -> Option<String> {
         match Question::read(text)? {
             Question::Ping { at } => Some(statistics::pong(at, self.stream.wall_clock(), SystemTime::now())),
@@ -222,8 +222,8 @@ impl Served for Viewing<'_> {
         }
     }
 
-    fn report(&mut self, keepalive: &mut Keepalive) -> Result<Option<String>, Ended> {
-        let snapshot = self.viewer.snapshot().filter(|_| self.viewer.ended().is_none()).ok_or(Ended)?;
+    fn report(&mut self, keepalive: &mut Keepalive) -> Result<Option<String>, ServiceEnd> {
+        let snapshot = self.viewer.snapshot().filter(|_| self.viewer.ended().is_none()).ok_or(ServiceEnd)?;
         keepalive.acknowledged(&snapshot.sink, now());
         // While the path takes nothing, reports would only pile up and delay what comes after.
         let is_stuck = snapshot.sink.acked < snapshot.sink.bytes && snapshot.sink.acked == self.acked;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hub::{Stream, ViewerSnapshot};
 use crate::report::PathReport;
-use crate::values::{HeldBy, WatcherSnapshot};
+use crate::values::{HoldReason, WatcherSnapshot};
 
 /// A request of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -75,7 +75,7 @@ pub(super) fn watch_report(watcher: &WatcherSnapshot) -> String {
         sent: watcher.sink.committed_by_layer.iter().sum(),
         dropped: watcher.dropped,
         waiting_keys: watcher.waiting_keys,
-        held_by: watcher.held_by.map(HeldBy::name),
+        held_by: watcher.held_by.map(HoldReason::name),
         held_unread_s: watcher.held_unread.map(|held| held.as_secs_f64()),
         path: PathReport::from(&watcher.sink),
     };

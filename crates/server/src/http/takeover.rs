@@ -15,7 +15,7 @@ use super::route::Container;
 use super::shutdown::stopped;
 use super::socket;
 use crate::context::Context;
-use crate::hub::{RenditionsAsked, Stream, ViewRequest};
+use crate::hub::{RenditionSelection, Stream, ViewRequest};
 use crate::lease::{Lease, Withdrawal};
 use crate::net::{Conn, Reader};
 
@@ -39,7 +39,7 @@ pub(super) struct Order {
     /// How old its units may be when they arrive, if it says.
     pub(super) latency: Option<Duration>,
     /// Which renditions it may get.
-    pub(super) renditions: RenditionsAsked,
+    pub(super) renditions: RenditionSelection,
 }
 
 /// How a stream is carried.
@@ -122,7 +122,7 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
         io::Error::other(error)
     })?;
     if order.carriage.is_socket {
-        let viewing = socket::Viewing::new(&order.stream, viewer);
+        let viewing = socket::StreamService::new(&order.stream, viewer);
         socket::attend(parts.reader, &early, viewing, order.lease, context).await;
     } else if let Some(why) = wait(parts.reader, order.lease, context, |_| viewer.ended().is_some()).await {
         // The body has no place for a reason.

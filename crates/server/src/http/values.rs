@@ -22,11 +22,11 @@ use percent_encoding::percent_decode_str;
 pub(super) use change::{change, is_change};
 pub(super) use present::Wanted;
 
-use super::asker::Asker;
 use super::guard::Guard;
 use super::reply::{self, Reply};
+use super::requester::Requester;
 use super::route::Exchange;
-use super::socket::{self, Ended, Served};
+use super::socket::{self, ServiceEnd, SocketService};
 use super::statistics::{self, Question};
 use super::takeover::{Moment, refuse, wait};
 use super::{page, socket::accept};
@@ -51,14 +51,14 @@ pub(super) struct Order {
     head: Vec<u8>,
     guard: Guard,
     peer: SocketAddr,
-    asked: Asked,
+    asked: WatchQuery,
     /// For as long as it is granted.
     lease: Lease,
 }
 
 /// The query of a watcher's address.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Asked {
+struct WatchQuery {
     within: Option<Duration>,
     keys: Option<BTreeSet<String>>,
     /// Values that may be on the way before the client says that it has handled them.
@@ -67,7 +67,7 @@ struct Asked {
     reports: bool,
 }
 
-impl Asked {
+impl WatchQuery {
     fn read(query: Option<&str>) -> Result<Self, String> {
         let mut asked = Self::default();
         for pair in query.unwrap_or_default().split('&') {
@@ -118,7 +118,7 @@ const WITHIN: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Du
 /// The answer, where that is all: a page, a refusal.
 pub(super) fn exchange<B>(
     context: &Context,
-    asker: &Asker,
+    requester: &Requester,
     guard: &Guard,
     request: &Request<B>,
     grant: Grant,
@@ -127,7 +127,7 @@ pub(super) fn exchange<B>(
     let Some(topic) = context.topics.find(grant.stream()) else {
         return Err(reply::text(StatusCode::NOT_FOUND, NO_TOPIC).into());
     };
-    let asked = match Asked::read(request.uri().query()) {
+    let asked = match WatchQuery::read(request.uri().query()) {
         Ok(asked) => asked,
         Err(why) => return Err(reply::text(StatusCode::BAD_REQUEST, &why).into()),
     };
@@ -144,7 +144,7 @@ pub(super) fn exchange<B>(
     };
     let site = context.origins().trusted(request.headers());
     let lease = Lease::new(grant, site, topic.removed(), context);
-    Ok(Order { topic, exchange, head, guard: guard.clone(), peer: asker.peer, asked, lease })
+    Ok(Order { topic, exchange, head, guard: guard.clone(), peer: requester.peer, asked, lease })
 }
 
 /// The head of an answer of events; `None` for a page of an origin that is not trusted.
@@ -189,7 +189,7 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
         io::Error::other(error)
     })?;
     if is_socket {
-        let watching = Watching { watcher, reports: order.asked.reports, acked: 0 };
+        let watching = ValueService { watcher, reports: order.asked.reports, acked: 0 };
         socket::attend(parts.reader, &early, watching, order.lease, context).await;
     } else {
         let mut spoken = Instant::now();
@@ -212,13 +212,13 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
 }
 
 /// A watcher over WebSocket.
-struct Watching {
+struct ValueService {
     watcher: Watcher,
     reports: bool,
     acked: u64,
 }
 
-impl Served for Watching {
+impl SocketService for ValueService {
     fn reply(&self, text: &str) -> Option<String> {
         match Question::read(text)? {
             Question::Ping { at } => Some(statistics::pong(at, None, SystemTime::now())),
@@ -229,8 +229,9 @@ impl Served for Watching {
         }
     }
 
-    fn report(&mut self, keepalive: &mut Keepalive) -> Result<Option<String>, Ended> {
-        let snapshot = self.watcher.snapshot().filter(|_| self.watcher.ended().is_none()).ok_or(Ended)?;
+    fn report(&mut self, keepalive: &mut Keepalive) -> Result<Option<String>, ServiceEnd> {
+        let snapshot =
+            self.watcher.snapshot().filter(|_| self.watcher.ended().is_none()).ok_or(ServiceEnd)?;
         keepalive.acknowledged(&snapshot.sink, now());
         let is_stuck = snapshot.sink.acked < snapshot.sink.bytes && snapshot.sink.acked == self.acked;
         self.acked = snapshot.sink.acked;
@@ -278,21 +279,21 @@ mod tests {
     #[test]
     fn a_watcher_asks_in_its_address() {
         let keys = ["a&b", "c"].map(str::to_owned).into();
-        let asked = Asked::read(Some("key=a%26b&key=c&within=300ms&reports&token=x&window=4"));
+        let asked = WatchQuery::read(Some("key=a%26b&key=c&within=300ms&reports&token=x&window=4"));
         assert_eq!(
             asked,
-            Ok(Asked {
+            Ok(WatchQuery {
                 within: Some(Duration::from_millis(300)),
                 keys: Some(keys),
                 window: Some(4),
                 reports: true
             })
         );
-        assert_eq!(Asked::read(None), Ok(Asked::default()));
+        assert_eq!(WatchQuery::read(None), Ok(WatchQuery::default()));
         for wrong in ["within=", "within=2h", "within=0s", "within=soon", "window=0", "window=x"] {
-            assert!(Asked::read(Some(wrong)).is_err(), "{wrong}");
+            assert!(WatchQuery::read(Some(wrong)).is_err(), "{wrong}");
         }
         let many: String = (0..=MAX_KEYS_ASKED).map(|key| format!("key={key}&")).collect();
-        assert!(Asked::read(Some(&many)).is_err());
+        assert!(WatchQuery::read(Some(&many)).is_err());
     }
 }

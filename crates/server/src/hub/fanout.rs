@@ -14,7 +14,7 @@ use super::renditions::{Rendition, Renditions};
 use super::shared::Shared;
 use super::snapshot::RenditionSnapshot;
 use super::unit_info::UnitInfo;
-use super::view_request::RenditionsAsked;
+use super::view_request::RenditionSelection;
 use super::viewer_queue::ViewerQueue;
 
 /// Slots of a viewer's ring: 10 s of video, 6 s with sound, so that what follows a keyframe fits while that is on its way over a slow
@@ -321,11 +321,11 @@ impl Fanout {
     }
 
     /// The renditions that a viewer may have who asks for these, as bits.
-    pub(super) fn allowed(&self, asked: &RenditionsAsked) -> Result<u8, HubError> {
+    pub(super) fn allowed(&self, asked: &RenditionSelection) -> Result<u8, HubError> {
         match asked {
-            RenditionsAsked::All => Ok(u8::MAX),
-            RenditionsAsked::None => Ok(1 << self.renditions.reference()),
-            RenditionsAsked::Named(name) => match self.renditions.find(name) {
+            RenditionSelection::All => Ok(u8::MAX),
+            RenditionSelection::None => Ok(1 << self.renditions.reference()),
+            RenditionSelection::Named(name) => match self.renditions.find(name) {
                 Some(index) => Ok(1 << index),
                 None => Err(HubError::NoRendition {
                     name: name.clone(),

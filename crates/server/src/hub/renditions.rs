@@ -40,7 +40,7 @@ const GROUP_UNITS: usize = 512;
 // Framings tell renditions apart as policies do.
 const _: () = assert!(LANE_BITS == RENDITION_BITS);
 
-type Kept = Vec<(UnitInfo, Stored)>;
+type StoredUnits = Vec<(UnitInfo, Stored)>;
 
 /// All of a stream.
 pub(super) struct Renditions {
@@ -50,7 +50,7 @@ pub(super) struct Renditions {
     audio: Option<AudioTrack>,
     last_sound: Option<(MediaTime, Instant)>,
     /// The sound since the oldest group that is kept.
-    sound: Kept,
+    sound: StoredUnits,
 }
 
 /// One of them.
@@ -68,7 +68,7 @@ pub(super) struct Rendition {
     key_asked: Option<Instant>,
     next_picture: u64,
     /// The newest group from its keyframe on, for newcomers.
-    group: Kept,
+    group: StoredUnits,
     /// The source's tracks, and the same with the stream's sound.
     source: Option<Arc<Tracks>>,
     tracks: Option<Arc<Tracks>>,

@@ -14,8 +14,8 @@ use super::identity::Identity;
 use super::shared::{Shared, lock};
 use super::snapshot::{StreamSnapshot, ViewerSnapshot};
 use super::sound::PendingSound;
-use super::taps::{Tapping, Taps};
-use super::view_request::{RenditionsAsked, ViewRequest, ViewSocket};
+use super::taps::{TapSink, Taps};
+use super::view_request::{RenditionSelection, ViewRequest, ViewSocket};
 use super::viewer_queue::ViewerQueue;
 use crate::config::{HubConfig, MAIN};
 
@@ -217,7 +217,7 @@ impl Stream {
     }
 
     /// Gives the units of the main rendition to whoever makes others of it, from the next keyframe until `sink` says that it is gone.
-    pub(crate) fn tap(&self, sink: Box<dyn Tapping>) {
+    pub(crate) fn tap(&self, sink: Box<dyn TapSink>) {
         let mut state = lock(&self.state);
         state.taps.add(sink);
         state.fanout.renditions.ask_for_key(0);
@@ -257,7 +257,7 @@ impl Stream {
     /// # Errors
     ///
     /// [`HubError::NoRendition`].
-    pub(crate) fn check_renditions(&self, asked: &RenditionsAsked) -> Result<(), HubError> {
+    pub(crate) fn check_renditions(&self, asked: &RenditionSelection) -> Result<(), HubError> {
         lock(&self.state).fanout.allowed(asked).map(|_| ())
     }
 

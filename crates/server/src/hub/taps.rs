@@ -1,7 +1,7 @@
 use freshwire_media::unit::UnitHead;
 
 /// Takes the units of a stream's main rendition as they are published, without a queue: makes other renditions of them.
-pub(crate) trait Tapping: Send {
+pub(crate) trait TapSink: Send {
     /// Takes the unit. Must not block. False: nobody needs them any more.
     fn send(&mut self, head: &UnitHead, bytes: &[u8]) -> bool;
 }
@@ -11,12 +11,12 @@ pub(crate) trait Tapping: Send {
 pub(super) struct Taps(Vec<Tap>);
 
 struct Tap {
-    sink: Box<dyn Tapping>,
+    sink: Box<dyn TapSink>,
     started: bool,
 }
 
 impl Taps {
-    pub(super) fn add(&mut self, sink: Box<dyn Tapping>) {
+    pub(super) fn add(&mut self, sink: Box<dyn TapSink>) {
         self.0.push(Tap { sink, started: false });
     }
 

@@ -24,7 +24,7 @@ pub struct ViewRequest {
     /// The catalog of `framer`: [`Stream::catalog`](super::Stream::catalog), one for each viewer.
     pub catalog: Arc<Catalog>,
     /// Which renditions of the stream it may get.
-    pub renditions: RenditionsAsked,
+    pub renditions: RenditionSelection,
     /// Encrypts it, if it is encrypted.
     pub seal: Option<Box<dyn Seal>>,
     /// By which protocol: `rtsp`, `rtsps`, `rtp`, `websocket`, `ts`, `mp4`, `freshwire`.
@@ -57,7 +57,7 @@ impl From<TcpStream> for ViewSocket {
 
 /// Which renditions a viewer may get.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RenditionsAsked {
+pub enum RenditionSelection {
     /// Whichever its path carries.
     All,
     /// Only what is published under the stream's own name, or else the first that is there.
@@ -84,19 +84,19 @@ impl ViewRequest {
     pub fn renditions_of(
         rendition: Option<&str>,
         query: Option<&str>,
-    ) -> Result<Option<RenditionsAsked>, HubError> {
+    ) -> Result<Option<RenditionSelection>, HubError> {
         if let Some(name) = rendition {
             check_rendition_name(name)?;
-            return Ok(Some(RenditionsAsked::Named(name.to_owned())));
+            return Ok(Some(RenditionSelection::Named(name.to_owned())));
         }
         let mut pairs = query.unwrap_or_default().split('&');
         Ok(match pairs.find_map(|pair| pair.strip_prefix("renditions=")) {
             None => None,
-            Some("all") => Some(RenditionsAsked::All),
-            Some("none") => Some(RenditionsAsked::None),
+            Some("all") => Some(RenditionSelection::All),
+            Some("none") => Some(RenditionSelection::None),
             Some(name) => {
                 check_rendition_name(name)?;
-                Some(RenditionsAsked::Named(name.to_owned()))
+                Some(RenditionSelection::Named(name.to_owned()))
             }
         })
     }

@@ -97,7 +97,7 @@ impl Watch {
 /// A thread reads it: the runtime would hand each read to one of its own and wait for that, which costs more than the read.
 pub(super) async fn stdin(outlet: &Outlet) -> Result<(), SourceError> {
     let pace = Pace::immediate(wait_for(outlet, STANDARD_INPUT).await);
-    let pace = Ours(Arc::new(Mutex::new(Some(pace))));
+    let pace = SharedPace(Arc::new(Mutex::new(Some(pace))));
     let theirs = Arc::clone(&pace.0);
     let (done, result) = oneshot::channel();
     let failed = |error| SourceError::Read { what: STANDARD_INPUT.to_owned(), error };
@@ -117,9 +117,9 @@ pub(super) async fn stdin(outlet: &Outlet) -> Result<(), SourceError> {
 const STANDARD_INPUT: &str = "standard input";
 
 /// The right to publish, which is taken back when nobody waits for the source any more.
-struct Ours(Arc<Mutex<Option<Pace>>>);
+struct SharedPace(Arc<Mutex<Option<Pace>>>);
 
-impl Drop for Ours {
+impl Drop for SharedPace {
     fn drop(&mut self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }

@@ -7,7 +7,7 @@ use freshwire_media::unit::VideoCodec;
 
 use super::error::SourceError;
 use super::program;
-use crate::config::{Codec, Encoder, KNOWN, Known, Place};
+use crate::config::{Codec, Encoder, EncoderProfile, KNOWN, Place};
 
 /// Keyframes are forced by time. The distance in pictures is only the longest one: some encoders have 12 by default.
 const QUICK: [&str; 4] = ["-bf", "0", "-g", "250"];
@@ -30,7 +30,7 @@ impl Encoder {
         if Codec::of(codec) == Some(self.known.codec) {
             return Ok(());
         }
-        let of_codec = |known: &&Known| Codec::of(codec) == Some(known.codec);
+        let of_codec = |known: &&EncoderProfile| Codec::of(codec) == Some(known.codec);
         let others: Vec<_> = KNOWN.iter().filter(of_codec).map(|known| known.name).collect();
         Err(SourceError::Encoder(format!(
             "{} makes {}, which the stream is not; name one of {} instead",

@@ -29,7 +29,7 @@ use super::error::{FIRST_PAUSE, LONGEST_PAUSE, SourceError};
 use super::outlet::Outlet;
 use super::program;
 use crate::config::{Encoder, Rung};
-use crate::hub::{Publisher, Stream, Tapping};
+use crate::hub::{Publisher, Stream, TapSink};
 
 /// How often to look whether somebody views.
 const LOOK: Duration = Duration::from_millis(100);
@@ -123,7 +123,7 @@ async fn nobody(stream: &Stream) {
 /// Hands pictures over to the task that feeds ffmpeg.
 struct Tap(mpsc::Sender<(UnitHead, Vec<u8>)>, bool);
 
-impl Tapping for Tap {
+impl TapSink for Tap {
     fn send(&mut self, head: &UnitHead, bytes: &[u8]) -> bool {
         let Self(pictures, is_whole) = self;
         if head.kind == Kind::Video && (head.key || *is_whole) {

@@ -42,7 +42,7 @@ impl Acceptor {
         let local = listener.local_addr()?;
         let encrypted = tls.is_some();
         let (sender, receiver) = mpsc::channel(READY);
-        let taking = Taking { listener, tls, admission, tasks: tasks.clone(), ready: sender };
+        let taking = AcceptTask { listener, tls, admission, tasks: tasks.clone(), ready: sender };
         let task = tokio::spawn(async move {
             tasks.keep(format!("acceptor of {local}"), || take(&taking)).await;
         });
@@ -76,7 +76,7 @@ impl Drop for Acceptor {
 }
 
 /// The state of a listener's task.
-struct Taking {
+struct AcceptTask {
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     admission: Arc<Admission>,
@@ -84,8 +84,8 @@ struct Taking {
     ready: mpsc::Sender<Conn>,
 }
 
-async fn take(taking: &Taking) {
-    let Taking { listener, tls, admission, tasks, ready } = taking;
+async fn take(taking: &AcceptTask) {
+    let AcceptTask { listener, tls, admission, tasks, ready } = taking;
     loop {
         let (socket, peer) = match listener.accept().await {
             Ok(accepted) => accepted,

@@ -10,12 +10,12 @@ use tokio::io::AsyncWriteExt as _;
 use super::channel::Channel;
 use super::link::{Link, LinkError};
 use super::message::{Message, Request};
-use super::methods::{self, Pace, SESSION_TIMEOUT, Talk, wrong_state};
+use super::methods::{self, ControlTraffic, Pace, SESSION_TIMEOUT, wrong_state};
 use super::publish::{self, PublishSession};
 use super::reply::Reply;
 use super::target::Target;
 use super::transport;
-use super::view::{self, Ends, ViewSession, Watching, keep_alive, session_header};
+use super::view::{self, Ends, Transmission, ViewSession, keep_alive, session_header};
 use super::viewing::Viewing;
 use crate::access::{Attempt, Grant, Right, Verdict};
 use crate::context::Context;
@@ -57,7 +57,7 @@ async fn converse(conn: Conn, context: Arc<Context>) -> Option<Box<Viewing>> {
         heard: Instant::now(),
         round_trip: None,
         pace: Pace::new(),
-        talk: Talk::new(),
+        talk: ControlTraffic::new(),
     };
     match conversation.run(&mut link).await {
         Ok(preface) => {
@@ -97,7 +97,7 @@ enum State {
     Open,
     View(ViewSession),
     /// Plays over UDP.
-    Viewing(ViewSession, Watching),
+    Viewing(ViewSession, Transmission),
     Publish(Box<PublishSession>),
 }
 
@@ -119,7 +119,7 @@ struct Conversation {
     /// The connection's round trip as of PLAY.
     round_trip: Option<Duration>,
     pace: Pace,
-    talk: Talk,
+    talk: ControlTraffic,
 }
 
 /// The consequence of a request.

@@ -99,9 +99,9 @@ impl Pace {
 
 /// Bounds what a client says besides requests: reports, answers, packets of nothing that was set up.
 #[derive(Debug)]
-pub(super) struct Talk(Meter);
+pub(super) struct ControlTraffic(Meter);
 
-impl Talk {
+impl ControlTraffic {
     pub(super) fn new() -> Self {
         Self(Meter::new())
     }

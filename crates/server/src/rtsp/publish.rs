@@ -34,7 +34,7 @@ pub(super) struct PublishSession {
     /// Goes over to TCP when UDP is refused.
     prefers_tcp: bool,
     keys: mpsc::Receiver<()>,
-    lost: Lost,
+    lost: LossLog,
     /// The source of requests for key pictures.
     ssrc: u32,
     recording: bool,
@@ -108,7 +108,7 @@ impl PublishSession {
             datagrams: Receiver::new(),
             prefers_tcp: String::from_utf8_lossy(description).contains(LIBAVFORMAT),
             keys,
-            lost: Lost::default(),
+            lost: LossLog::default(),
             ssrc: u32::from_be_bytes(random()?),
             recording: false,
             has_recorded: false,
@@ -266,13 +266,13 @@ impl PublishSession {
 
 /// Packets of pictures that did not come: a picture that was damaged is left out, with all that depends on it.
 #[derive(Debug, Default)]
-struct Lost {
+struct LossLog {
     packets: u64,
     asks: bool,
     asked: Option<Instant>,
 }
 
-impl Lost {
+impl LossLog {
     /// Packets lost so far.
     fn see(&mut self, packets: u64) {
         if packets > self.packets {

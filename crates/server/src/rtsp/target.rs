@@ -3,7 +3,7 @@
 use percent_encoding::percent_decode_str;
 
 use crate::config::split_rendition;
-use crate::hub::{HubError, RenditionsAsked, ViewRequest};
+use crate::hub::{HubError, RenditionSelection, ViewRequest};
 
 /// A stream, and one of its tracks where the URI ends with a control that players add.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl Target {
     }
 
     /// The renditions that it asks a viewer's stream for.
-    pub(super) fn renditions(&self) -> Result<Option<RenditionsAsked>, HubError> {
+    pub(super) fn renditions(&self) -> Result<Option<RenditionSelection>, HubError> {
         ViewRequest::renditions_of(self.rendition.as_deref(), self.query.as_deref())
     }
 

@@ -20,7 +20,7 @@ use super::reply::Reply;
 use super::rtp_path::{Listener, PathTrack, RtpPath, TrackPorts};
 use super::target::Target;
 use super::transport::{Offer, Profile, multicast};
-use crate::hub::{RenditionsAsked, Stream, ViewRequest, ViewSocket, Viewer};
+use crate::hub::{RenditionSelection, Stream, ViewRequest, ViewSocket, Viewer};
 use crate::lease::Withdrawal;
 use crate::multicast::{Farewell, Group, Groups};
 
@@ -35,14 +35,14 @@ pub(super) struct ViewSession {
     /// How old a unit may be when it arrives, where the address says so.
     pub(super) latency: Option<Duration>,
     /// Which renditions it may get.
-    pub(super) renditions: RenditionsAsked,
+    pub(super) renditions: RenditionSelection,
     cname: String,
-    video: Option<Carried>,
-    audio: Option<Carried>,
+    video: Option<TrackCarrier>,
+    audio: Option<TrackCarrier>,
 }
 
 /// How a track goes to the viewer.
-struct Carried {
+struct TrackCarrier {
     carrier: Carrier,
     identity: Identity,
     /// The retransmission of lost packets, if the viewer asked for it.
@@ -92,7 +92,10 @@ pub(super) async fn describe(stream: &Stream, target: &Target, local: IpAddr, re
 }
 
 /// The renditions that the URI asks for, if the stream can give them.
-pub(super) fn renditions_asked(target: &Target, stream: &Stream) -> Result<Option<RenditionsAsked>, Reply> {
+pub(super) fn renditions_asked(
+    target: &Target,
+    stream: &Stream,
+) -> Result<Option<RenditionSelection>, Reply> {
     let asked = target.renditions().map_err(|error| Reply::refuse(400, format!("Bad Request: {error}")))?;
     if let Some(asked) = &asked {
         let checked = stream.check_renditions(asked);
@@ -120,7 +123,7 @@ impl ViewSession {
             stream,
             user,
             latency,
-            renditions: RenditionsAsked::All,
+            renditions: RenditionSelection::All,
             cname,
             video: None,
             audio: None,
@@ -192,7 +195,7 @@ impl ViewSession {
                 (Carrier::Multicast(group), identity, transport)
             }
         };
-        let carried = Carried { carrier, identity, retransmitter, uri: target.uri.clone() };
+        let carried = TrackCarrier { carrier, identity, retransmitter, uri: target.uri.clone() };
         match kind {
             Kind::Video => self.video = Some(carried),
             Kind::Audio => self.audio = Some(carried),
@@ -201,7 +204,7 @@ impl ViewSession {
         Ok(Reply::ok().header("Transport", transport).header("Session", session_header(&self.id)))
     }
 
-    fn carried(&self) -> impl Iterator<Item = &Carried> {
+    fn carried(&self) -> impl Iterator<Item = &TrackCarrier> {
         [&self.video, &self.audio].into_iter().flatten()
     }
 
@@ -243,7 +246,7 @@ impl ViewSession {
 
     /// The answer to PLAY.
     pub(super) fn play(&self) -> Reply {
-        let info = self.carried().map(|Carried { identity, uri, .. }| {
+        let info = self.carried().map(|TrackCarrier { identity, uri, .. }| {
             // Both end a value of this header.
             let uri = uri.replace(',', "%2C").replace(';', "%3B");
             // The first unit's time is not known yet, and a wrong rtptime is worse than none.
@@ -258,7 +261,7 @@ impl ViewSession {
     /// The RTCP packets that end the sources of all tracks, for the connection.
     pub(super) fn goodbye(&self, reason: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for Carried { carrier, identity, .. } in self.carried() {
+        for TrackCarrier { carrier, identity, .. } in self.carried() {
             let Carrier::Interleaved(channel) = *carrier else { continue };
             let packet = goodbye(identity.ssrc, reason);
             bytes.extend([b'$', channel + 1]);
@@ -270,8 +273,8 @@ impl ViewSession {
 
     /// The framing of the stream. Over UDP a track has the channels that its number gives; [`RtpPath`] takes them apart again.
     pub(super) fn framer(&self, catalog: Arc<Catalog>) -> Interleaved {
-        let channel = |carried: &Option<Carried>, number: u8| {
-            carried.as_ref().map(|Carried { carrier, identity, .. }| {
+        let channel = |carried: &Option<TrackCarrier>, number: u8| {
+            carried.as_ref().map(|TrackCarrier { carrier, identity, .. }| {
                 let channel = if let Carrier::Interleaved(channel) = carrier { *channel } else { 2 * number };
                 TrackChannel { channel, identity: *identity }
             })
@@ -323,18 +326,18 @@ impl ViewSession {
         &mut self,
         ends: &Ends,
         round_trip: Option<Duration>,
-    ) -> Result<Watching, BeginError> {
+    ) -> Result<Transmission, BeginError> {
         let carried = self.carried().next().map(|carried| &carried.carrier);
         if let Some(Carrier::Multicast(group)) = carried {
             let group = Arc::clone(group);
             group.begin(|| self.view_group(&group, ends.local))?;
-            return Ok(Watching::Group(group));
+            return Ok(Transmission::Group(group));
         }
         let catalog = self.stream.catalog();
         let framer = self.framer(Arc::clone(&catalog));
         let only = self.only();
-        let track = |carried: &mut Option<Carried>| match carried.take() {
-            Some(Carried { carrier: Carrier::Udp(ports), identity, retransmitter, .. }) => {
+        let track = |carried: &mut Option<TrackCarrier>| match carried.take() {
+            Some(TrackCarrier { carrier: Carrier::Udp(ports), identity, retransmitter, .. }) => {
                 Some(PathTrack { ports, ssrc: identity.ssrc, seq: identity.seq, retransmitter })
             }
             _ => None,
@@ -347,7 +350,7 @@ impl ViewSession {
             latency: self.latency,
             ..datagram_request(path, framer, catalog, ends.peer)
         };
-        Ok(Watching::Udp(self.stream.view(request)?, listener))
+        Ok(Transmission::Udp(self.stream.view(request)?, listener))
     }
 
     /// The viewer that represents all members of a group: they get the stream's own rendition, with all tracks.
@@ -371,7 +374,7 @@ impl ViewSession {
         let (path, farewell) = RtpPath::open_group([video, audio], group.ttl())?;
         let address = group.address(Kind::Video);
         let request = ViewRequest {
-            renditions: RenditionsAsked::None,
+            renditions: RenditionSelection::None,
             protocol: "rtp-multicast",
             ..datagram_request(path, framer, catalog, address)
         };
@@ -390,7 +393,7 @@ fn datagram_request(
         preface: Vec::new(),
         framer: Box::new(framer),
         catalog,
-        renditions: RenditionsAsked::All,
+        renditions: RenditionSelection::All,
         seal: None,
         protocol: "rtp",
         peer,
@@ -402,12 +405,12 @@ fn datagram_request(
 }
 
 /// A stream that plays over UDP.
-pub(super) enum Watching {
+pub(super) enum Transmission {
     Udp(Viewer, Listener),
     Group(Arc<Group>),
 }
 
-impl Watching {
+impl Transmission {
     /// Pauses or goes on. A group goes on for its other members.
     pub(super) fn pause(&self, paused: bool) {
         match self {

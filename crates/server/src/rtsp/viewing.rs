@@ -9,7 +9,7 @@ use rtsp_types::Method;
 use super::begin_error::BeginError;
 use super::link::{Link, LinkError};
 use super::message::{Message, Request};
-use super::methods::{self, Pace, Talk};
+use super::methods::{self, ControlTraffic, Pace};
 use super::reply::Reply;
 use super::target::Target;
 use super::view::{ViewSession, keep_alive, session_header};
@@ -25,11 +25,11 @@ pub(super) struct Viewing {
     session: ViewSession,
     lease: Lease,
     pace: Pace,
-    talk: Talk,
+    talk: ControlTraffic,
 }
 
 /// The consequence of a message.
-enum Next {
+enum Step {
     Message,
     Request,
     Teardown,
@@ -73,7 +73,7 @@ impl Viewing {
             join_age: None,
         })?;
         tracing::info!(stream = session.stream.name(), protocol, viewer = viewer.id(), "views");
-        Ok(Box::new(Self { link, viewer, session, lease, pace: Pace::new(), talk: Talk::new() }))
+        Ok(Box::new(Self { link, viewer, session, lease, pace: Pace::new(), talk: ControlTraffic::new() }))
     }
 
     /// Answers requests until the viewer has left. A message is dropped before anything is waited for, so that the task is small.
@@ -85,21 +85,21 @@ impl Viewing {
             let next = tokio::select! {
                 message = self.link.next() => self.take(message, context),
                 _ = tick.tick() => self.look(context),
-                why = self.lease.withdrawn(context) => Next::Withdrawn(why),
-                _ = shutdown.wait_for(|stopped| *stopped) => Next::Ended("the server stops".to_owned()),
+                why = self.lease.withdrawn(context) => Step::Withdrawn(why),
+                _ = shutdown.wait_for(|stopped| *stopped) => Step::Ended("the server stops".to_owned()),
             };
             match next {
-                Next::Message => {}
-                Next::Request => self.pace.request().await,
-                Next::Teardown => {
+                Step::Message => {}
+                Step::Request => self.pace.request().await,
+                Step::Teardown => {
                     self.leave().await;
                     break "TEARDOWN".to_owned();
                 }
-                Next::Withdrawn(why) => {
+                Step::Withdrawn(why) => {
                     last = Some(self.session.goodbye(&why.to_string()));
                     break why.to_string();
                 }
-                Next::Ended(reason) => break reason,
+                Step::Ended(reason) => break reason,
             }
         };
         tracing::info!(
@@ -114,38 +114,38 @@ impl Viewing {
     }
 
     /// Answers what came.
-    fn take(&mut self, message: Result<Message, LinkError>, context: &Context) -> Next {
+    fn take(&mut self, message: Result<Message, LinkError>, context: &Context) -> Step {
         match message {
             Ok(Message::Request(request)) => {
                 context.counters.rtsp_requests.add_one();
-                if self.answer(&request) { Next::Teardown } else { Next::Request }
+                if self.answer(&request) { Step::Teardown } else { Step::Request }
             }
             // Receiver reports: that the stream is taken shows more.
             Ok(Message::Packet { bytes, .. }) => {
-                self.talk.hear(bytes.len()).map_or_else(Next::Ended, |()| Next::Message)
+                self.talk.hear(bytes.len()).map_or_else(Step::Ended, |()| Step::Message)
             }
             Ok(Message::Response(response)) => {
-                self.talk.hear(response.body.len()).map_or_else(Next::Ended, |()| Next::Message)
+                self.talk.hear(response.body.len()).map_or_else(Step::Ended, |()| Step::Message)
             }
             Err(error) => {
                 if let LinkError::Message(_) = error {
                     context.counters.bad_requests.add_one();
                 }
-                Next::Ended(error.to_string())
+                Step::Ended(error.to_string())
             }
         }
     }
 
     /// Whether the viewer is still there and does not leave a request incomplete.
-    fn look(&self, context: &Context) -> Next {
+    fn look(&self, context: &Context) -> Step {
         if let Some(ended) = self.viewer.ended() {
-            return Next::Ended(ended.to_string());
+            return Step::Ended(ended.to_string());
         }
         if self.link.partial_for().is_some_and(|passed| passed > context.limits().request_timeout) {
             context.counters.bad_requests.add_one();
-            return Next::Ended("a request stays incomplete".to_owned());
+            return Step::Ended("a request stays incomplete".to_owned());
         }
-        Next::Message
+        Step::Message
     }
 
     /// Answers a request; true if it ends the session.

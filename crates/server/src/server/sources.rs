@@ -16,11 +16,11 @@ use crate::tasks::Tasks;
 
 /// The sources that run. Dropping it ends them.
 pub(super) struct Sources {
-    running: BTreeMap<String, Running>,
+    running: BTreeMap<String, RunningSource>,
     expected: watch::Sender<Vec<String>>,
 }
 
-struct Running {
+struct RunningSource {
     config: StreamConfig,
     /// One for each rendition that is fetched; what is published has none.
     tasks: Vec<JoinHandle<()>>,
@@ -63,7 +63,7 @@ impl Sources {
         for name in &removed {
             tracing::info!(stream = name, "removed");
         }
-        let stays = |name: &String, running: &mut Running| {
+        let stays = |name: &String, running: &mut RunningSource| {
             wanted.get(name).is_some_and(|stream| *stream == running.config)
         };
         self.running.retain(stays);
@@ -90,7 +90,7 @@ impl Sources {
                 let ladder = Ladder { rungs: wanted.ladder.clone(), encoder: wanted.encoder.clone() };
                 tasks.push(make(context.tasks.clone(), stream, ladder));
             }
-            self.running.insert(name.clone(), Running { config: wanted.clone(), tasks });
+            self.running.insert(name.clone(), RunningSource { config: wanted.clone(), tasks });
         }
         let delivering = self.running.iter().filter(|(_, running)| running.config.source != Source::Publish);
         self.expected.send_replace(delivering.map(|(name, _)| name.clone()).collect());
@@ -119,7 +119,7 @@ fn make(tasks: Tasks, stream: Arc<Stream>, ladder: Ladder) -> JoinHandle<()> {
     })
 }
 
-impl Drop for Running {
+impl Drop for RunningSource {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }

@@ -87,7 +87,7 @@ pub struct WatcherSnapshot {
     /// Keys whose newest value found no room yet.
     pub waiting_keys: usize,
     /// Why values are held back at present, where newer ones replace them; `None` while they leave at once.
-    pub held_by: Option<HeldBy>,
+    pub held_by: Option<HoldReason>,
     /// For how long it has been held back for what it has not read; `None` if it is not.
     pub held_unread: Option<Duration>,
     /// Counters of the engine.
@@ -97,7 +97,7 @@ pub struct WatcherSnapshot {
 /// The reason why a watcher's values wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum HeldBy {
+pub enum HoldReason {
     /// It has not acknowledged what its [window](WatchRequest::window) allows.
     Acknowledgements,
     /// Its program has not read what its kernel has received.
@@ -106,7 +106,7 @@ pub enum HeldBy {
     Path,
 }
 
-impl HeldBy {
+impl HoldReason {
     /// `acknowledgements`, `unread`, `advertised-window` or `path`.
     pub fn name(self) -> &'static str {
         match self {
@@ -130,14 +130,14 @@ impl Identity {
         Self { id, protocol, peer, since: Instant::now(), monitor, window, is_missing, missing }
     }
 
-    fn held_by(&self, sink: &SinkSnapshot) -> Option<HeldBy> {
+    fn held_by(&self, sink: &SinkSnapshot) -> Option<HoldReason> {
         let is_full = |(gate, window): &(Gate, u32)| gate.outstanding() >= u64::from((*window).max(1));
         if self.window.as_ref().is_some_and(is_full) {
-            Some(HeldBy::Acknowledgements)
+            Some(HoldReason::Acknowledgements)
         } else if sink.held_unread_since.is_some() {
-            sink.unread_by.map(HeldBy::Unread)
+            sink.unread_by.map(HoldReason::Unread)
         } else {
-            sink.path.is_some_and(|path| !path.at_least).then_some(HeldBy::Path)
+            sink.path.is_some_and(|path| !path.at_least).then_some(HoldReason::Path)
         }
     }
 

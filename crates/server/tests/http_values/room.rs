@@ -8,7 +8,7 @@ use std::time::Duration;
 use freshwire::stats::UnreadBy;
 use freshwire::websocket::{Event, Reader, Role};
 use freshwire_server::report::WatcherReport;
-use freshwire_server::values::{HeldBy, WatchRequest};
+use freshwire_server::values::{HoldReason, WatchRequest};
 use serde_json::{Value, json};
 
 use super::client::{Events, Socket};
@@ -42,7 +42,7 @@ fn values_without_room_follow_when_there_is_some() {
     wait_for("what holds them back", PATIENCE, || {
         topic.snapshot().watchers.iter().all(|watcher| {
             let report = WatcherReport::from(watcher);
-            report.held_by.as_deref() == Some(HeldBy::Unread(UnreadBy::Queue).name())
+            report.held_by.as_deref() == Some(HoldReason::Unread(UnreadBy::Queue).name())
                 && report.held_unread_s.is_some()
                 && report.times_held_unread > 0
         })

@@ -15,7 +15,7 @@ use freshwire_server::access::Access;
 use freshwire_server::config::Limits;
 use freshwire_server::context::Context;
 use freshwire_server::hub::{
-    Hub, HubConfig, HubError, Publisher, RenditionsAsked, Stream, ViewRequest, ViewSocket, Viewer,
+    Hub, HubConfig, HubError, Publisher, RenditionSelection, Stream, ViewRequest, ViewSocket, Viewer,
 };
 use freshwire_server::net::Acceptor;
 use freshwire_server::rtsp;
@@ -290,7 +290,7 @@ pub(crate) fn view_nowhere(stream: &Arc<Stream>) -> Result<Viewer, HubError> {
         preface: Vec::new(),
         framer: Framing::Raw.into(),
         catalog: stream.catalog(),
-        renditions: RenditionsAsked::All,
+        renditions: RenditionSelection::All,
         seal: None,
         protocol: "test",
         peer: SocketAddr::from(([127, 0, 0, 1], 9)),

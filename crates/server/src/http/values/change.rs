@@ -11,9 +11,9 @@ use tokio::task::coop::consume_budget;
 use super::{FOREIGN, NO_TOPIC, status};
 use crate::access::Right;
 use crate::context::Context;
-use crate::http::asker::{Asker, text_of};
 use crate::http::permission::demand;
 use crate::http::reply::{self, Reply};
+use crate::http::requester::{Requester, text_of};
 use crate::lease::Withdrawal;
 use crate::values::{Change, Content, Topic, ValueError};
 
@@ -44,7 +44,7 @@ impl Target {
 }
 
 /// Carries out a change, and answers.
-pub(in crate::http) async fn change<B>(context: &Context, asker: &Asker, request: Request<B>) -> Reply
+pub(in crate::http) async fn change<B>(context: &Context, requester: &Requester, request: Request<B>) -> Reply
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -53,7 +53,7 @@ where
     let Some(target) = Target::of(request.uri(), |name| context.topics.find(name).is_some()) else {
         return reply::method_not_allowed();
     };
-    let grant = match demand(context, asker, &request, Right::Publish, &target.name) {
+    let grant = match demand(context, requester, &request, Right::Publish, &target.name) {
         Ok(grant) => grant,
         Err(refusal) => return *refusal,
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hyper::header::{self, HeaderValue};
 use hyper::{HeaderMap, Request, StatusCode};
 
-use super::Asked;
+use super::WatchQuery;
 use super::change::Target;
 use crate::context::Context;
 use crate::http::reply::{self, Reply};
@@ -47,7 +47,7 @@ impl Wanted {
                 Some(value) => one(value, request.headers()),
                 None => reply::text(StatusCode::NOT_FOUND, "there is no such key"),
             },
-            None => match Asked::read(request.uri().query()) {
+            None => match WatchQuery::read(request.uri().query()) {
                 Ok(asked) => all(&self.topic.present(None), asked.keys.as_ref()),
                 Err(why) => reply::text(StatusCode::BAD_REQUEST, &why),
             },

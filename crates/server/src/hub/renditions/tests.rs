@@ -143,7 +143,7 @@ fn times_are_joined_by_when_keyframes_come() {
 #[test]
 fn names_are_checked_and_places_are_used_again() {
     for wrong in ["", "all", "none", "a b", "a/b", "a~b", "name-that-is-longer-than-thirty-two-bytes"] {
-        assert!(check_name(wrong).is_err(), "{wrong}");
+        assert!(check_rendition_name(wrong).is_err(), "{wrong}");
     }
     let mut renditions = Renditions::default();
     for number in 1..MAX_RENDITIONS {

@@ -97,7 +97,7 @@ impl World {
                 latency: None,
                 join_age: None,
                 catalog: self.stream.catalog(),
-                renditions: RenditionsAsked::All,
+                renditions: RenditionSelection::All,
             });
             match viewer {
                 Ok(viewer) => return viewer,

@@ -1,7 +1,7 @@
 use std::net::{TcpListener, TcpStream};
 
-use freshwire::Framing;
-use freshwire::choice::{Choice, Decision, LinkView, Outcome};
+use freshwire::choice::{Adaptive, Choice, Decision, LinkView, Outcome};
+use freshwire::{Framing, Record};
 use freshwire_media::unit::UnitHead;
 use freshwire_record::Rate;
 
@@ -42,7 +42,7 @@ fn what_a_viewer_has_got_takes_no_room() {
         preface: Vec::new(),
         framer: Framing::Raw.into(),
         catalog: stream.catalog(),
-        renditions: RenditionsAsked::All,
+        renditions: RenditionSelection::All,
         seal: None,
         protocol: "test",
         peer,

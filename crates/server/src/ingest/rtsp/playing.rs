@@ -9,7 +9,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::client::Client;
 use super::error::{PATIENCE, PullError};
-use super::transport::{Agreed, addresses, clean};
+use super::transport::{AgreedTransport, addresses, clean};
 use crate::config::Camera;
 use crate::hub::Publisher;
 use crate::ingest::Outlet;
@@ -37,7 +37,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A session description that was found.
-struct Found {
+struct DescribedCamera {
     client: Client,
     /// The address that controls are relative to.
     base: String,
@@ -47,7 +47,7 @@ struct Found {
 }
 
 /// A camera that sends.
-struct Playing {
+struct CameraSession {
     client: Client,
     /// The URL of the whole session.
     aggregate: String,
@@ -75,7 +75,7 @@ pub(super) async fn play(camera: &Camera, outlet: &Outlet) -> Result<(), PullErr
 }
 
 /// Asks for the description, where the camera sends us.
-async fn describe(camera: &Camera) -> Result<Found, PullError> {
+async fn describe(camera: &Camera) -> Result<DescribedCamera, PullError> {
     let mut camera = camera.clone();
     for _ in 0..=MOST_REDIRECTS {
         let mut client = Client::connect(camera.clone()).await?;
@@ -97,14 +97,14 @@ async fn describe(camera: &Camera) -> Result<Found, PullError> {
         let base = ["content-base", "content-location"].iter().find_map(|name| response.header(name));
         let base = base.map(clean).filter(|base| base.contains("://")).unwrap_or(url);
         let description = sdp::parse_whole(&response.body)?;
-        return Ok(Found { client, base, description, keeps_by });
+        return Ok(DescribedCamera { client, base, description, keeps_by });
     }
     Err(PullError::Redirects)
 }
 
 /// Sets the tracks up and begins to play.
-async fn begin(found: Found, outlet: &Outlet) -> Result<(Playing, Publisher), PullError> {
-    let Found { client, base, description, keeps_by } = found;
+async fn begin(found: DescribedCamera, outlet: &Outlet) -> Result<(CameraSession, Publisher), PullError> {
+    let DescribedCamera { client, base, description, keeps_by } = found;
     let mut choice = TrackSelection::new(&description.media)?;
     let mut setup = Setup {
         client,
@@ -140,7 +140,7 @@ async fn begin(found: Found, outlet: &Outlet) -> Result<(Playing, Publisher), Pu
     if !is_success(&response) {
         return Err(refused("PLAY", &response));
     }
-    let playing = Playing {
+    let playing = CameraSession {
         client,
         aggregate,
         channels,
@@ -210,7 +210,7 @@ impl Setup {
         if !is_success(&response) {
             return Ok(Err(refused("SETUP", &response)));
         }
-        let agreed = Agreed::parse(response.header("transport").unwrap_or_default());
+        let agreed = AgreedTransport::parse(response.header("transport").unwrap_or_default());
         if agreed.is_udp {
             return Ok(Err(PullError::Refused {
                 method: "SETUP",
@@ -236,7 +236,7 @@ impl Setup {
         if !is_success(&response) {
             return Ok(Err(refused("SETUP", &response)));
         }
-        let agreed = Agreed::parse(response.header("transport").unwrap_or_default());
+        let agreed = AgreedTransport::parse(response.header("transport").unwrap_or_default());
         let from = self.client.peer;
         if let Some((rtp, rtcp)) = agreed.ports {
             // Firewalls let answers in where something went out.
@@ -247,7 +247,7 @@ impl Setup {
     }
 }
 
-impl Playing {
+impl CameraSession {
     /// Takes what comes until the stream ends.
     async fn run(&mut self, publisher: &mut Publisher) -> Result<(), PullError> {
         let interval = |period| {
@@ -360,7 +360,7 @@ impl Playing {
 }
 
 /// Some cameras have few sessions, and keep one over UDP until it times out.
-impl Drop for Playing {
+impl Drop for CameraSession {
     fn drop(&mut self) {
         let aggregate = std::mem::take(&mut self.aggregate);
         if let Ok(text) = self.client.request("TEARDOWN", &aggregate, &[]) {

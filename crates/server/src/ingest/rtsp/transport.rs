@@ -2,7 +2,7 @@
 
 /// The transport that a camera has agreed to, as far as it says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Agreed {
+pub(super) struct AgreedTransport {
     /// The channel of RTP in the connection; RTCP has the next one.
     pub(super) channel: Option<u8>,
     /// The ports that the camera sends RTP and RTCP from.
@@ -11,7 +11,7 @@ pub(super) struct Agreed {
     pub(super) is_udp: bool,
 }
 
-impl Agreed {
+impl AgreedTransport {
     /// Reads a header. Unknown parameters are skipped.
     pub(super) fn parse(header: &str) -> Self {
         let mut agreed = Self::default();
@@ -76,21 +76,21 @@ mod tests {
 
     #[test]
     fn what_cameras_answer() {
-        let channel = |header: &str| Agreed::parse(header).channel;
+        let channel = |header: &str| AgreedTransport::parse(header).channel;
         assert_eq!(channel("RTP/AVP/TCP;unicast;interleaved=8-9;ssrc=11223344"), Some(8));
         assert_eq!(channel("RTP/AVP/TCP;ssrc=0x6f7c;interleaved=1"), Some(1));
         assert_eq!(channel("RTP/AVP/TCP; unicast; interleaved = 2 - 3 ; mode=\"PLAY\""), Some(2));
         assert_eq!(channel("RTP/AVP/TCP;unicast"), None);
         assert_eq!(channel("RTP/AVP/TCP;interleaved=255-256"), None);
-        let udp = Agreed::parse("RTP/AVP;unicast;client_port=5000-5001;server_port=6970-6971");
+        let udp = AgreedTransport::parse("RTP/AVP;unicast;client_port=5000-5001;server_port=6970-6971");
         assert_eq!((udp.is_udp, udp.ports), (true, Some((6970, 6971))));
         assert_eq!(
-            Agreed::parse("RTP/AVP;unicast;client_port=5000;server_port=6970").ports,
+            AgreedTransport::parse("RTP/AVP;unicast;client_port=5000;server_port=6970").ports,
             Some((6970, 6971))
         );
         // It says the protocol wrong and means the connection.
-        assert!(!Agreed::parse("RTP/AVP;unicast;interleaved=0-1").is_udp);
-        assert_eq!(Agreed::parse(""), Agreed::default());
+        assert!(!AgreedTransport::parse("RTP/AVP;unicast;interleaved=0-1").is_udp);
+        assert_eq!(AgreedTransport::parse(""), AgreedTransport::default());
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn any_text() {
         bolero::check!().with_type::<(String, String)>().for_each(|(header, control)| {
-            let agreed = Agreed::parse(header);
+            let agreed = AgreedTransport::parse(header);
             assert!(agreed.channel.is_none_or(|channel| channel < u8::MAX));
             for address in addresses("rtsp://cam/1?x", Some(control)) {
                 assert!(address.bytes().all(|byte| byte.is_ascii_graphic()), "{address}");

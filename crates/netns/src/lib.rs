@@ -33,6 +33,7 @@ mod pcapng;
 mod process;
 pub mod standalone;
 pub mod testbed;
+pub mod testing;
 pub mod trust;
 mod user;
 

@@ -3,6 +3,7 @@
 
 mod http_rig;
 mod http_values;
+mod testing;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +12,8 @@ use std::time::{Duration, Instant};
 use freshwire_server::access::{Access, Names, Password, Rights, Rules, User, answer};
 use freshwire_server::config::Limits;
 use freshwire_server::ingest::PatternConfig;
-use http_rig::{Server, is_there, wait_for};
+use http_rig::Server;
+use testing::{is_there, wait_for};
 
 /// Everything the server says to these bytes until it closes or is silent for half a second.
 fn say(address: SocketAddr, bytes: &str) -> String {

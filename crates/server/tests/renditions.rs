@@ -1,6 +1,8 @@
 //! Real players across changes of the rendition: none of them sees a break, and each picture is one that a decoder takes.
 #![allow(clippy::disallowed_methods, reason = "clients wait in real time")]
 
+mod testing;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -9,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use freshwire_media::framing::chunked;
 use freshwire_server::access::Access;
-use freshwire_server::config::BasePath;
-use freshwire_server::config::Limits;
+use freshwire_server::config::{BasePath, Limits};
 use freshwire_server::context::Context;
 use freshwire_server::http::{self, Site};
 use freshwire_server::hub::{Hub, HubConfig, Stream};
 use freshwire_server::ingest::{self, Outlet, Source, ladder};
 use freshwire_server::net::Acceptor;
 use freshwire_server::rtsp;
+use testing::{has, wait_for};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -63,15 +65,6 @@ impl Server {
         };
         self.runtime.spawn(ingest::run(Source::File(file.to_owned()), outlet))
     }
-}
-
-fn has(program: &str, argument: &str) -> bool {
-    let there = Command::new(program).arg(argument).output().is_ok_and(|output| output.status.success());
-    if !there {
-        assert!(std::env::var_os("CI").is_none(), "{program} is needed in CI");
-        println!("skipped: {program} is not on this machine");
-    }
-    there
 }
 
 fn run(program: &str, arguments: &[&str]) -> Output {
@@ -321,15 +314,6 @@ fn is_encoded(stream: &Stream) -> bool {
         .any(|rendition| rendition.name != "main" && rendition.origin.is_some())
 }
 
-fn wait_for(what: &str, patience: u64, mut done: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !done() {
-        assert!(started.elapsed() < Duration::from_secs(patience), "{what} takes longer than {patience} s");
-        // Pause: until the next look.
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 /// The pids of children of this process that have this text in their command.
 fn children(text: &str) -> Vec<u32> {
     let processes = std::fs::read_dir("/proc").expect("a /proc").filter_map(Result::ok);
@@ -383,7 +367,7 @@ fn a_ladder_is_made_while_somebody_views() {
     ];
     let viewer = std::thread::scope(|scope| {
         let viewer = scope.spawn(|| run("ffmpeg", &arguments));
-        wait_for("a ladder", 15, || {
+        wait_for("a ladder", Duration::from_secs(15), || {
             stream.snapshot().renditions.iter().all(|it| it.is_present && it.cost.is_some())
         });
         viewer.join().expect("no panic")
@@ -397,7 +381,7 @@ fn a_ladder_is_made_while_somebody_views() {
     };
     println!("main {}, 182p {}, 92p {} bit/s", rate("main"), rate("182p"), rate("92p"));
     assert!(rate("92p") < 100_000 && rate("182p") < 300_000);
-    wait_for("the end of encoding", 15, || !is_encoded(&stream));
+    wait_for("the end of encoding", Duration::from_secs(15), || !is_encoded(&stream));
 }
 
 #[test]
@@ -417,12 +401,12 @@ fn an_encoder_that_dies_is_restarted() {
         ["-v", "error", "-xerror", "-rtsp_transport", "tcp", "-i", &url, "-t", "12", "-f", "null", "-"];
     std::thread::scope(|scope| {
         let viewer = scope.spawn(|| run("ffmpeg", &arguments));
-        wait_for("a ladder", 15, || is_encoded(&stream));
+        wait_for("a ladder", Duration::from_secs(15), || is_encoded(&stream));
         for pid in children("scale=324:184") {
             let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
         }
-        wait_for("its end", 10, || !is_encoded(&stream));
-        wait_for("another ladder", 15, || is_encoded(&stream));
+        wait_for("its end", Duration::from_secs(10), || !is_encoded(&stream));
+        wait_for("another ladder", Duration::from_secs(15), || is_encoded(&stream));
         let viewer = viewer.join().expect("no panic");
         let said = String::from_utf8_lossy(&viewer.stderr);
         assert!(viewer.status.success() && said.trim().is_empty(), "{said}");

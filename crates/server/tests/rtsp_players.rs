@@ -1,6 +1,8 @@
 //! ffmpeg and GStreamer as they are, publishing to the RTSP server and viewing from it.
 #![allow(clippy::disallowed_methods, reason = "clients wait in real time")]
 
+mod testing;
+
 use std::io;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Output, Stdio};
@@ -16,6 +18,7 @@ use freshwire_server::ingest::Source;
 use freshwire_server::ingest::rtsp::{Camera, pull};
 use freshwire_server::net::Acceptor;
 use freshwire_server::rtsp;
+use testing::{Process, has};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -83,36 +86,15 @@ fn logged() -> String {
     String::from_utf8_lossy(&LOG.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
 }
 
-/// A program that is ended with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Whether a program that a test needs is there. In CI it has to be.
-fn has(program: &str, argument: &str) -> bool {
-    let mut command = Command::new(program);
-    let there = command.arg(argument).output().is_ok_and(|output| output.status.success());
-    if !there {
-        assert!(std::env::var_os("CI").is_none(), "{program} is needed in CI");
-        println!("skipped: {program} is not on this machine");
-    }
-    there
-}
-
 fn command(program: &str, arguments: &str) -> Command {
     let mut command = Command::new(program);
     command.args(arguments.split_whitespace()).stdin(Stdio::null());
     command
 }
 
-fn start(program: &str, arguments: &str) -> Running {
+fn start(program: &str, arguments: &str) -> Process {
     let mut command = command(program, arguments);
-    Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started"))
+    Process(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started"))
 }
 
 /// Runs a program to its end.

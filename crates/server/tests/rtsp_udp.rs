@@ -7,8 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use freshwire_server::access::Access;
-use freshwire_server::config::Limits;
-use freshwire_server::config::MulticastConfig;
+use freshwire_server::config::{Limits, MulticastConfig};
 use freshwire_server::hub::{HubConfig, HubError, ViewerSnapshot};
 use rtsp_rig::{Client, Server, Source, datagram_sockets, server_ports, view_nowhere, with_session};
 

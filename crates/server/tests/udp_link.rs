@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
 mod rtsp_rig;
+mod testing;
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use freshwire_link::{Config, Loss};
+use freshwire_netns::testing::namespaces;
 use freshwire_netns::trust::{Trial, measure};
 use freshwire_netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_server::access::Access;
@@ -20,6 +22,7 @@ use freshwire_server::config::Limits;
 use freshwire_server::hub::{HubConfig, Stream, ViewerSnapshot};
 use freshwire_server::ingest::{self, Outlet, Source};
 use rtsp_rig::Server;
+use testing::{Process, is_there, wait_for};
 
 /// What a player has to show within this time. ffmpeg reports after 280 kB, which takes 7.5 s on this link.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -30,16 +33,9 @@ fn main() -> ExitCode {
     if !players.contains(&"ffmpeg") {
         return ExitCode::SUCCESS;
     }
-    let namespaces = match Namespaces::create().and_then(|first| Ok((first, Namespaces::create()?))) {
+    let namespaces = match namespaces().and_then(|first| Ok((first, namespaces()?))) {
         Ok(namespaces) => namespaces,
-        Err(error) if error.is_not_permitted() && std::env::var_os("CI").is_none() => {
-            println!("skipped: {error}");
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            println!("failed: {error}");
-            return ExitCode::FAILURE;
-        }
+        Err(code) => return code,
     };
     let (namespaces, lossy) = namespaces;
     let folder = tempfile::tempdir().unwrap();
@@ -66,7 +62,7 @@ fn serve(namespaces: &Namespaces, clip: PathBuf) -> (Server, Arc<Stream>) {
     let server = namespaces.in_near(make).unwrap();
     let stream = server.context.hub.stream("live").unwrap();
     server.runtime.spawn(ingest::run(Source::File(clip), Outlet::from(Arc::clone(&stream))));
-    until("the stream", || stream.snapshot().units > 10);
+    wait_for("the stream", PATIENCE, || stream.snapshot().units > 10);
     (server, stream)
 }
 
@@ -97,14 +93,14 @@ fn lost_packets(namespaces: &Namespaces, folder: &Path, clip: &Path) -> Trial {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        (Running(namespaces.spawn_far(&mut command).unwrap()), file)
+        (Process(namespaces.spawn_far(&mut command).unwrap()), file)
     };
     let players = ["off", "on"].map(play);
     let pictures = pictures(&annex_b(folder, clip));
     let missing = |file: &Path| missing(&pictures, &std::fs::read(file).unwrap_or_default());
     // Counted as soon as a player has enough pictures: those that are left out for it later are not compared.
     let counted = [const { Cell::new(None) }; 2];
-    until("ten seconds of pictures", || {
+    wait_for("ten seconds of pictures", PATIENCE, || {
         for (counted, (asks, (_, file))) in counted.iter().zip([false, true].into_iter().zip(&players)) {
             let count = || Some((missing(file)?, sent(&stream, asks)));
             counted.set(counted.get().or_else(count));
@@ -203,20 +199,20 @@ fn views_at_the_rate_of_the_link(namespaces: &Namespaces, stream: &Stream, playe
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let _running = Running(namespaces.spawn_far(&mut command).unwrap());
+    let _running = Process(namespaces.spawn_far(&mut command).unwrap());
     let viewer = || stream.snapshot().viewers.pop();
-    until("the player", || viewer().is_some());
+    wait_for("the player", PATIENCE, || viewer().is_some());
     let rate = |viewer: &ViewerSnapshot| {
         viewer.sink.path.filter(|path| !path.at_least).map_or(0, |path| path.rate.bits_per_sec())
     };
     // The link carries 300 kbit/s; what arrives between two reports is known to within a few packets.
-    until("the rate of the link", || {
+    wait_for("the rate of the link", PATIENCE, || {
         viewer().is_some_and(|viewer| (150_000..400_000).contains(&rate(&viewer)))
     });
     let before = viewer().unwrap();
     assert_eq!(before.protocol, "rtp");
     // From now on pictures are left out here, and what is sent arrives.
-    until("progress at this rate", || {
+    wait_for("progress at this rate", PATIENCE, || {
         viewer().is_some_and(|now| {
             now.sink.acked > before.sink.acked + 100_000
                 && now.sink.drops.iter().map(|(_, count)| count).sum::<u64>() > 50
@@ -230,35 +226,6 @@ fn views_at_the_rate_of_the_link(namespaces: &Namespaces, stream: &Stream, playe
         after.sink.drops
     );
     assert!(rate(&after) < 450_000, "{after:?}");
-}
-
-/// A program that is ended with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn until(what: &str, is_met: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !is_met() {
-        assert!(started.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        // Pause: until the next look.
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// Whether a program that the test needs is there. In CI it has to be.
-fn is_there(program: &str) -> bool {
-    let is_there = Command::new("which").arg(program).output().is_ok_and(|output| output.status.success());
-    if !is_there {
-        assert!(std::env::var_os("CI").is_none(), "{program} is needed in CI");
-        println!("skipped: {program} is not on this machine");
-    }
-    is_there
 }
 
 fn clip(folder: &Path) -> PathBuf {

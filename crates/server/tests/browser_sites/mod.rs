@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::browser_driver::{Browser, Chromium, Firefox};
-use crate::http_rig::{Server, is_there, wait_for};
+use crate::http_rig::Server;
+use crate::testing::{is_there, wait_for};
 use crate::{keep_picture, small_picture};
 
 const PATIENCE: Duration = Duration::from_secs(60);

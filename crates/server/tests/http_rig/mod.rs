@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use freshwire_server::access::Access;
-use freshwire_server::config::BasePath;
-use freshwire_server::config::Limits;
+use freshwire_server::config::{BasePath, Limits};
 use freshwire_server::context::Context;
 use freshwire_server::http::{self, Site, internal};
 use freshwire_server::hub::{Hub, HubConfig};
@@ -112,25 +111,4 @@ impl Server {
 fn asynchronous(listener: TcpListener) -> tokio::net::TcpListener {
     listener.set_nonblocking(true).unwrap();
     tokio::net::TcpListener::from_std(listener).unwrap()
-}
-
-/// True if the program can be run. If not, the test is skipped, except in CI.
-pub(crate) fn is_there(program: &str) -> bool {
-    let found =
-        Command::new(program).arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
-    assert!(found || std::env::var_os("CI").is_none(), "{program} is missing");
-    if !found {
-        println!("skipped: {program} is missing");
-    }
-    found
-}
-
-/// Waits until `done`, at most so long; panics with `what` after that.
-pub(crate) fn wait_for(what: &str, patience: Duration, mut done: impl FnMut() -> bool) {
-    let until = SystemTime::now() + patience;
-    while !done() {
-        assert!(SystemTime::now() < until, "{what} takes longer than {patience:?}");
-        // Pause: until the next look.
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }

@@ -17,7 +17,8 @@ use freshwire_server::config::Limits;
 use freshwire_server::values::{Content, ValueError, WatcherSnapshot};
 use serde_json::{Value, json};
 
-use crate::http_rig::{Server, wait_for};
+use crate::http_rig::Server;
+use crate::testing::wait_for;
 use crate::{get, say, status};
 use client::{Events, Socket};
 

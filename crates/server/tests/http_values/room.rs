@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::client::{Events, Socket};
 use super::{server, set};
-use crate::http_rig::wait_for;
+use crate::testing::wait_for;
 
 const KEYS: usize = 40;
 

@@ -9,7 +9,8 @@ use freshwire_server::config::Limits;
 
 use super::client::{Events, Socket};
 use super::{PATIENCE, set};
-use crate::http_rig::{Server, wait_for};
+use crate::http_rig::Server;
+use crate::testing::wait_for;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const SECOND: Duration = Duration::from_secs(1);

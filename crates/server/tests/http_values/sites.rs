@@ -91,7 +91,7 @@ fn every_answer_may_be_read_by_trusted_pages_and_by_no_others() {
 
 #[test]
 fn streams_may_be_read_too() {
-    if !crate::http_rig::is_there("ffmpeg") {
+    if !crate::testing::is_there("ffmpeg") {
         return;
     }
     let server = trusting();

@@ -1,8 +1,10 @@
-//! What the files of a crate name, by a scan of their tokens: no macros are expanded and no types are inferred.
+//! What the files of a crate name: no macros are expanded and no types are inferred.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::mask::mask;
+use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
+use syn::visit::{self, Visit};
+use syn::{Item, UseTree, Visibility};
 
 /// A path of names; of a module from the crate's root, or of an item.
 type Path = Vec<String>;
@@ -40,13 +42,18 @@ const MOST_HOPS: usize = 16;
 impl Sources {
     /// Reads files by their path below `src`, without the ending.
     pub(super) fn read<'a>(files: impl Iterator<Item = (String, &'a str)>) -> Self {
-        let mut files: Vec<(String, String)> =
-            files.map(|(path, text)| (path, without_tests(&mask(text)))).collect();
+        let mut files: Vec<(String, &str)> = files.collect();
         files.sort();
         let mut sources = Self { files: Vec::new(), modules: BTreeMap::new() };
-        for (file, (path, code)) in files.iter().enumerate() {
-            sources.files.push(path.clone());
-            Reader::new(code, file, module_of(path)).read(&mut sources.modules);
+        for (file, (path, code)) in files.into_iter().enumerate() {
+            let module = module_of(&path);
+            sources.files.push(path);
+            let mut reader = Reader { modules: &mut sources.modules, file, module };
+            reader.here();
+            // The compiler reports a file that is not Rust.
+            if let Some(code) = code.parse().ok().and_then(|code| syn::parse2(without_tests(code)).ok()) {
+                reader.visit_file(&code);
+            }
         }
         sources.forget_undeclared();
         sources
@@ -93,6 +100,23 @@ impl Sources {
             }
         }
         needs
+    }
+
+    /// For each module the modules beside it, below the same parent, that it needs with all that lies below it.
+    pub(super) fn module_needs(&self) -> Modules {
+        let mut modules = Modules::default();
+        for (from, needs) in self.needs().into_iter().enumerate() {
+            for to in needs {
+                let (from, to) = (module_of(&self.files[from]), module_of(&self.files[to]));
+                let shared = from.iter().zip(&to).take_while(|(from, to)| from == to).count();
+                // A parent that needs its child, or the reverse, is an affair of files.
+                if shared < from.len().min(to.len()) {
+                    let [from, to] = [&from, &to].map(|path| modules.index(path[..=shared].join("/")));
+                    modules.needs[from].insert(to);
+                }
+            }
+        }
+        modules
     }
 
     /// The file that defines what a path names; none for a module as such, and for what is not of this crate.
@@ -176,6 +200,23 @@ impl Sources {
     }
 }
 
+/// Modules by their path, and for each the others that it needs.
+#[derive(Default)]
+pub(super) struct Modules {
+    pub(super) names: Vec<String>,
+    pub(super) needs: Vec<BTreeSet<usize>>,
+}
+
+impl Modules {
+    fn index(&mut self, name: String) -> usize {
+        self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
+            self.names.push(name);
+            self.needs.push(BTreeSet::new());
+            self.names.len() - 1
+        })
+    }
+}
+
 /// The module that a file is: `a/mod` and `a` are `a`, the root's file is the root.
 fn module_of(path: &str) -> Path {
     let mut module: Path = path.split('/').map(str::to_owned).collect();
@@ -185,251 +226,161 @@ fn module_of(path: &str) -> Path {
     module
 }
 
-/// The code without the items that are for tests alone.
-fn without_tests(code: &str) -> String {
-    let mut left = code;
-    let mut out = String::with_capacity(code.len());
-    while let Some(at) = ["#[cfg(test)]", "#[cfg(all(test"].iter().filter_map(|start| left.find(start)).min()
-    {
-        out.push_str(&left[..at]);
-        left = &left[at + item_len(&left[at..])..];
-    }
-    out + left
-}
-
-/// The length of an item with its attributes: to a semicolon, or to the end of its braces.
-fn item_len(item: &str) -> usize {
-    let mut depth = 0_usize;
-    let mut is_list = false;
-    let mut words = String::new();
-    for (at, character) in item.char_indices() {
-        match character {
-            '{' | '[' | '(' => depth += 1,
-            // The end of the enclosing item.
-            '}' | ']' | ')' if depth == 0 => return at,
-            '}' | ']' | ')' => {
-                depth -= 1;
-                if depth == 0 && character == '}' && !is_list {
-                    return at + 1;
+/// The code without attributes, and without the items that are for tests alone.
+fn without_tests(code: TokenStream) -> TokenStream {
+    let mut rest = code.into_iter().peekable();
+    let mut kept = Vec::new();
+    while let Some(token) = rest.next() {
+        match (&token, rest.peek()) {
+            (TokenTree::Punct(hash), Some(TokenTree::Group(_))) if hash.as_char() == '#' => {
+                let attribute = rest.next().map(|attribute| attribute.to_string().replace(' ', ""));
+                if attribute.is_some_and(|text| text == "[cfg(test)]" || text.starts_with("[cfg(all(test")) {
+                    skip_item(&mut rest);
                 }
             }
-            ';' if depth == 0 => return at + 1,
-            _ if depth == 0 => {
-                words.push(character);
-                // The braces of an import are not its end.
-                is_list |= words.ends_with("use ");
+            (TokenTree::Group(group), _) => {
+                kept.push(Group::new(group.delimiter(), without_tests(group.stream())).into());
             }
+            _ => kept.push(token),
+        }
+    }
+    kept.into_iter().collect()
+}
+
+/// Skips an item: to its braces, or to the end of what has none.
+fn skip_item(rest: &mut impl Iterator<Item = TokenTree>) {
+    let mut is_import = false;
+    for token in rest {
+        match token {
+            // The braces of an import are not its end.
+            TokenTree::Ident(word) => is_import |= word == "use",
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace && !is_import => return,
+            TokenTree::Punct(end) if matches!(end.as_char(), ';' | ',') => return,
             _ => {}
         }
     }
-    item.len()
-}
-
-/// A token: a name, `::` or another character.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
-    Name(String),
-    Into,
-    Other(char),
-}
-
-fn tokens(code: &str) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    let mut rest = code;
-    while let Some(next) = rest.chars().next() {
-        let is_name = |c: char| c.is_alphanumeric() || c == '_';
-        if is_name(next) {
-            let len = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
-            tokens.push(Token::Name(rest[..len].to_owned()));
-            rest = &rest[len..];
-        } else if let Some(after) = rest.strip_prefix("::") {
-            tokens.push(Token::Into);
-            rest = after;
-        } else {
-            if !next.is_whitespace() {
-                tokens.push(Token::Other(next));
-            }
-            rest = &rest[next.len_utf8()..];
-        }
-    }
-    tokens
 }
 
 /// Reads one file into its modules.
-struct Reader {
-    tokens: Vec<Token>,
-    at: usize,
+struct Reader<'a> {
+    modules: &'a mut BTreeMap<Path, Module>,
     file: usize,
     module: Path,
-    /// How deep the braces are, and at which depth each module inside the file ends.
-    depth: usize,
-    ends: Vec<usize>,
 }
 
-impl Reader {
-    fn new(code: &str, file: usize, module: Path) -> Self {
-        Self { tokens: tokens(code), at: 0, file, module, depth: 0, ends: Vec::new() }
+impl Reader<'_> {
+    fn here(&mut self) -> &mut Module {
+        let module = self.modules.entry(self.module.clone()).or_default();
+        module.file = self.file;
+        module
     }
 
-    fn read(mut self, modules: &mut BTreeMap<Path, Module>) {
-        modules.entry(self.module.clone()).or_default().file = self.file;
-        while let Some(token) = self.tokens.get(self.at).cloned() {
-            match token {
-                Token::Other('{') => self.depth += 1,
-                Token::Other('}') => {
-                    self.depth = self.depth.saturating_sub(1);
-                    if self.ends.last() == Some(&self.depth) {
-                        self.ends.pop();
-                        self.module.pop();
-                    }
-                }
-                Token::Name(name) => {
-                    self.name(&name, modules);
-                    continue;
-                }
-                _ => {}
-            }
-            self.at += 1;
-        }
+    fn define(&mut self, name: &Ident) {
+        self.here().defines.insert(name.to_string());
     }
 
-    fn name(&mut self, name: &str, modules: &mut BTreeMap<Path, Module>) {
-        let file = self.file;
-        let here = modules.entry(self.module.clone()).or_default();
-        here.file = file;
-        match name {
-            "pub" => {
-                self.at += 1;
-                let is_export = self.visibility();
-                if is_export && self.is_name(0, "use") {
-                    self.import(here, true);
-                }
-            }
-            "use" => self.import(here, false),
-            "mod" => self.module_begins(modules),
-            "fn" | "struct" | "enum" | "union" | "trait" | "type" | "const" | "static" | "macro_rules" => {
-                self.at += 1;
-                if self.is_other(0, '!') || self.is_name(0, "mut") {
-                    self.at += 1;
-                }
-                // Names of a module's items; those of its functions' inside do no harm.
-                if let Some(Token::Name(defined)) = self.tokens.get(self.at) {
-                    here.defines.insert(defined.clone());
-                    self.at += 1;
-                }
-            }
-            _ => {
-                let is_member = self.at > 0 && self.tokens[self.at - 1] == Token::Other('.');
-                let path = self.path();
-                if is_member {
-                    return;
-                }
-                if path.len() > 1 {
-                    here.uses.push(path.clone());
-                }
-                here.words.extend(path.into_iter().next());
-            }
+    fn name(&mut self, path: Path) {
+        let here = self.here();
+        here.words.extend(path.first().cloned());
+        if path.len() > 1 {
+            here.uses.push(path);
         }
-    }
-
-    /// Skips what may stand after `pub`; always an export, to somebody.
-    fn visibility(&mut self) -> bool {
-        if self.is_other(0, '(')
-            && (["crate", "super", "self", "in"].iter().any(|word| self.is_name(1, word)))
-        {
-            while !self.is_other(0, ')') && self.at < self.tokens.len() {
-                self.at += 1;
-            }
-            self.at += 1;
-        }
-        true
-    }
-
-    fn module_begins(&mut self, modules: &mut BTreeMap<Path, Module>) {
-        self.at += 1;
-        let Some(Token::Name(name)) = self.tokens.get(self.at).cloned() else { return };
-        self.at += 1;
-        modules.entry(self.module.clone()).or_default().defines.insert(name.clone());
-        if self.is_other(0, '{') {
-            self.module.push(name);
-            self.ends.push(self.depth);
-            modules.entry(self.module.clone()).or_default().file = self.file;
-        }
-    }
-
-    /// A path of names, which ends with a name.
-    fn path(&mut self) -> Path {
-        let mut path = Vec::new();
-        while let Some(Token::Name(name)) = self.tokens.get(self.at) {
-            path.push(name.clone());
-            self.at += 1;
-            if !(self.is_into(0) && matches!(self.tokens.get(self.at + 1), Some(Token::Name(_)))) {
-                break;
-            }
-            self.at += 1;
-        }
-        path
-    }
-
-    fn import(&mut self, here: &mut Module, is_export: bool) {
-        self.at += 1;
-        if self.is_into(0) {
-            self.at += 1;
-        }
-        self.tree(here, is_export, Vec::new());
     }
 
     /// One tree of an import: `a::b`, `a::b as c`, `a::*`, `a::{b, c}`.
-    fn tree(&mut self, here: &mut Module, is_export: bool, before: Path) {
-        let mut path = before;
-        loop {
-            match self.tokens.get(self.at).cloned() {
-                Some(Token::Name(name)) if name == "self" && !path.is_empty() => {}
-                Some(Token::Name(name)) => path.push(name),
-                Some(Token::Other('*')) => {
-                    self.at += 1;
-                    here.globs.push(path);
-                    return;
-                }
-                Some(Token::Other('{')) => {
-                    self.at += 1;
-                    while self.at < self.tokens.len() && !self.is_other(0, '}') {
-                        self.tree(here, is_export, path.clone());
-                        if self.is_other(0, ',') {
-                            self.at += 1;
-                        }
+    fn import(&mut self, tree: &UseTree, mut path: Path, is_export: bool) {
+        let name = match tree {
+            UseTree::Path(tree) => {
+                path.push(tree.ident.to_string());
+                return self.import(&tree.tree, path, is_export);
+            }
+            UseTree::Group(group) => {
+                return group.items.iter().for_each(|tree| self.import(tree, path.clone(), is_export));
+            }
+            UseTree::Glob(_) => return self.here().globs.push(path),
+            UseTree::Name(tree) => {
+                path.extend((tree.ident != "self").then(|| tree.ident.to_string()));
+                path.last().cloned()
+            }
+            UseTree::Rename(tree) => {
+                path.extend((tree.ident != "self").then(|| tree.ident.to_string()));
+                Some(tree.rename.to_string())
+            }
+        };
+        self.here().imports.insert(name.unwrap_or_default(), Import { path, is_export });
+    }
+
+    /// The paths in what a macro is given.
+    fn macro_tokens(&mut self, tokens: TokenStream) {
+        let (mut path, mut before) = (Path::new(), String::new());
+        for token in tokens {
+            match token {
+                TokenTree::Ident(name) => {
+                    if before != "::" {
+                        self.name(std::mem::take(&mut path));
                     }
-                    self.at += 1;
-                    return;
+                    // A field or a method is no name of a module.
+                    if before != "." {
+                        path.push(name.to_string());
+                    }
+                    before.clear();
                 }
-                _ => return,
-            }
-            self.at += 1;
-            if !self.is_into(0) {
-                break;
-            }
-            self.at += 1;
-        }
-        let mut name = path.last().cloned().unwrap_or_default();
-        if self.is_name(0, "as") {
-            self.at += 1;
-            if let Some(Token::Name(alias)) = self.tokens.get(self.at) {
-                name.clone_from(alias);
-                self.at += 1;
+                TokenTree::Punct(punct) => before.push(punct.as_char()),
+                TokenTree::Group(group) => {
+                    before.clear();
+                    self.macro_tokens(group.stream());
+                }
+                TokenTree::Literal(_) => before.clear(),
             }
         }
-        here.imports.insert(name, Import { path, is_export });
+        self.name(path);
+    }
+}
+
+impl<'ast> Visit<'ast> for Reader<'_> {
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        self.define(&item.ident);
+        if let Some((_, items)) = &item.content {
+            self.module.push(item.ident.to_string());
+            self.here();
+            items.iter().for_each(|item| self.visit_item(item));
+            self.module.pop();
+        }
     }
 
-    fn is_name(&self, ahead: usize, word: &str) -> bool {
-        matches!(self.tokens.get(self.at + ahead), Some(Token::Name(name)) if name == word)
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        self.import(&item.tree, Path::new(), !matches!(item.vis, Visibility::Inherited));
     }
 
-    fn is_other(&self, ahead: usize, character: char) -> bool {
-        self.tokens.get(self.at + ahead) == Some(&Token::Other(character))
+    fn visit_item(&mut self, item: &'ast Item) {
+        let name = match item {
+            Item::Const(item) => Some(&item.ident),
+            Item::Enum(item) => Some(&item.ident),
+            Item::Fn(item) => Some(&item.sig.ident),
+            Item::Macro(item) => item.ident.as_ref(),
+            Item::Static(item) => Some(&item.ident),
+            Item::Struct(item) => Some(&item.ident),
+            Item::Trait(item) => Some(&item.ident),
+            Item::Type(item) => Some(&item.ident),
+            Item::Union(item) => Some(&item.ident),
+            _ => None,
+        };
+        if let Some(name) = name {
+            self.define(name);
+        }
+        visit::visit_item(self, item);
     }
 
-    fn is_into(&self, ahead: usize) -> bool {
-        self.tokens.get(self.at + ahead) == Some(&Token::Into)
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        self.name(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+        visit::visit_path(self, path);
     }
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        visit::visit_macro(self, call);
+        self.macro_tokens(call.tokens.clone());
+    }
+
+    /// The modules in `pub(in …)` are not needed.
+    fn visit_visibility(&mut self, _: &'ast Visibility) {}
 }

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use freshwire_units::Rate;
+use freshwire_record::Rate;
 
 /// The size and rate of pictures that ffmpeg makes.
 #[derive(Clone, Debug, PartialEq, Eq)]

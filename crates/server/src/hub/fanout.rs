@@ -7,7 +7,7 @@ use freshwire::choice::{Adaptive, MAX_RENDITIONS, Why, rendition_of};
 use freshwire::fanout::{Producer, RingPushError as PushError, Stored, Target};
 use freshwire::{Meta, Reason, Record, Sender, SinkId, now};
 use freshwire_media::unit::{Catalog, FIRST_SOUND, Kind, Unit};
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 use super::error::HubError;
 use super::renditions::{Rendition, Renditions};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use freshwire::now;
 use freshwire_media::unit::Unit;
-use freshwire_units::Timestamp;
+use freshwire_record::Timestamp;
 
 /// The most sound of a record: three frames of AAC at 48 kHz, and so the longest that one waits for a picture or for others.
 const MOST_SOUND: Duration = Duration::from_millis(65);

@@ -3,7 +3,8 @@
 use std::ffi::c_char;
 use std::sync::Mutex;
 
-use freshwire::{Engine, EngineThread, Handle};
+use freshwire::engine::EngineThread;
+use freshwire::{Engine, EngineHandle};
 
 use crate::border::{Failure, Out, Result, call, done, fw_status};
 use crate::common::locks::{lock, take};
@@ -14,7 +15,7 @@ pub(crate) struct EngineObject(Mutex<Option<EngineThread>>);
 handle!(fw_engine, EngineObject, "engine");
 
 impl EngineObject {
-    pub(crate) fn handle(&self) -> Result<Handle> {
+    pub(crate) fn handle(&self) -> Result<EngineHandle> {
         let thread = lock(&self.0);
         let thread =
             thread.as_ref().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the engine has stopped"))?;
@@ -58,6 +59,6 @@ pub extern "C" fn fw_engine_free(engine: fw_engine) -> fw_status {
     })
 }
 
-pub(crate) fn handle_of(engine: fw_engine) -> Result<Handle> {
+pub(crate) fn handle_of(engine: fw_engine) -> Result<EngineHandle> {
     engine.find()?.handle()
 }

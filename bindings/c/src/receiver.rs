@@ -5,7 +5,8 @@ use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use freshwire::{Message, ReceiveError, Receiver, Timestamp};
+use freshwire::Timestamp;
+use freshwire::receive::{ChunkedReceiver, Message, ReceiveError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::border::{Failure, Out, Result, call, done, duplicate, fw_status};
@@ -21,7 +22,7 @@ pub(crate) struct ReceiverObject {
 handle!(fw_receiver, ReceiverObject, "receiver");
 
 struct Inner {
-    receiver: Receiver<NoWait>,
+    receiver: ChunkedReceiver<NoWait>,
     /// A record that did not fit into the caller's buffer.
     kept: Option<Message>,
 }
@@ -88,7 +89,8 @@ pub unsafe extern "C" fn fw_receiver_new(
         let receiver = unsafe { Out::new("receiver", receiver, fw_receiver::default()) }?;
         let file = Arc::new(duplicate(fd)?);
         let most = if max_record_bytes == 0 { MAX_RECORD_BYTES } else { max_record_bytes };
-        let inner = Inner { receiver: Receiver::with_limit(NoWait(Arc::clone(&file)), most), kept: None };
+        let inner =
+            Inner { receiver: ChunkedReceiver::with_limit(NoWait(Arc::clone(&file)), most), kept: None };
         receiver.put(enter(ReceiverObject { file, inner: Mutex::new(inner) })?)
     })
 }

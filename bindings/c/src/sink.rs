@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use freshwire::{
-    CloseMode, Edit, EndEvent, Ended, Meta, Monitor, PushError, Rate, Reason, Sender, Sink, SinkEvents,
-    SinkId, Timestamp,
-};
+use freshwire::ring::Edit;
+use freshwire::sink::{CloseMode, EndEvent, Monitor, SinkEvents};
+use freshwire::{Ended, Meta, PushError, Rate, Reason, Sender, Sink, SinkId, Timestamp};
 
 use crate::border::{
     Failure, Out, Result, borrow, bytes, call, done, fw_status, get, nanos, once, put, put_if_wanted,
@@ -55,7 +54,7 @@ impl SinkObject {
         self.is_freed.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn stats(&self) -> freshwire::SinkSnapshot {
+    pub(crate) fn stats(&self) -> freshwire::stats::SinkSnapshot {
         self.monitor.stats()
     }
 
@@ -311,7 +310,7 @@ pub unsafe extern "C" fn fw_sink_replace(
         let payload = unsafe { bytes(data, len) }?;
         // SAFETY: as the caller promises.
         let meta = unsafe { get("meta", meta) }?;
-        let replaced = |replaced: freshwire::Replaced| replaced.pushed().seq;
+        let replaced = |replaced: freshwire::ring::Replaced| replaced.pushed().seq;
         let number = queue(sink, |sender, id| sender.replace(id, payload, &meta.meta()).map(replaced))?;
         // SAFETY: as the caller promises.
         unsafe { put_if_wanted("seq", seq, || Ok(number)) }
@@ -325,7 +324,7 @@ pub extern "C" fn fw_sink_drop(sink: fw_sink, seq: u64) -> fw_status {
         let object = sink.find()?;
         match object.sender.with(|sender| sender.drop_seq(object.id, seq).map_err(Failure::from))? {
             true => Ok(fw_status::FW_OK),
-            false => Err(Failure::new(fw_status::FW_TOO_LATE, freshwire::TooLate)),
+            false => Err(Failure::new(fw_status::FW_TOO_LATE, freshwire::ring::TooLate)),
         }
     })
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use freshwire::{NO_INDEX, SinkId, Timestamp};
+use freshwire::ring::NO_INDEX;
+use freshwire::{SinkId, Timestamp};
 use pyo3::prelude::*;
 
 use crate::choice::Reason;

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use freshwire::{Message, ReceiveError};
+use freshwire::receive::{Message, ReceiveError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -93,7 +93,7 @@ fn is_readable(file: &OwnedFd, timeout: Duration) -> std::io::Result<bool> {
 #[pyclass(frozen, module = "freshwire")]
 pub(crate) struct Receiver {
     file: Arc<OwnedFd>,
-    inner: Mutex<freshwire::Receiver<NoWait>>,
+    inner: Mutex<freshwire::receive::ChunkedReceiver<NoWait>>,
     born: Born,
 }
 
@@ -142,7 +142,7 @@ impl Receiver {
     fn new(socket: &Bound<'_, PyAny>, max_record_bytes: usize) -> PyResult<Self> {
         let file = Arc::new(duplicate(socket)?);
         let stream = NoWait { file: Arc::clone(&file), is_socket: true };
-        let inner = Mutex::new(freshwire::Receiver::with_limit(stream, max_record_bytes));
+        let inner = Mutex::new(freshwire::receive::ChunkedReceiver::with_limit(stream, max_record_bytes));
         Ok(Self { file, inner, born: Born::now() })
     }
 

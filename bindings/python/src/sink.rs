@@ -3,7 +3,8 @@
 use std::os::fd::{AsFd as _, IntoRawFd as _};
 use std::sync::{Arc, Mutex};
 
-use freshwire::{CloseMode, Ended as Native, Monitor, SinkId};
+use freshwire::sink::{CloseMode, Monitor};
+use freshwire::{Ended as Native, SinkId};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -304,7 +305,7 @@ impl Sink {
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
         if let Some(sink) = self.take() {
-            interruptible(py, move || sink.close(CloseMode::Drain, freshwire::DEFAULT_LINGER))?;
+            interruptible(py, move || sink.close(CloseMode::Drain, freshwire::sink::DEFAULT_LINGER))?;
         }
         Ok(())
     }

@@ -11,7 +11,6 @@ use freshwire_server::access::{LinkKey, Right};
 use freshwire_server::client::without_user;
 use freshwire_server::config::split_rendition;
 use freshwire_server::config::{check_stream_name, link_key, secret_from_file};
-use freshwire_record::parse_duration;
 
 use crate::output::print;
 

@@ -75,8 +75,8 @@ pub mod websocket;
 pub use freshwire_choice as choice;
 pub use freshwire_io::now;
 pub use freshwire_media::framing::Framing;
-pub use freshwire_ring::{Config as RingConfig, Fate, Meta, Outcome, Reason};
 pub use freshwire_record::{Rate, Timestamp};
+pub use freshwire_ring::{Config as RingConfig, Fate, Meta, Outcome, Reason};
 
 pub use engine::handle::EngineHandle;
 pub use engine::thread::Engine;

@@ -9,9 +9,9 @@ mod testing;
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use freshwire_link::{Config, Loss};
 use freshwire_netns::testing::namespaces;

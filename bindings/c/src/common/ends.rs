@@ -1,6 +1,6 @@
 //! Ends of records and of sinks, in the order of their numbers.
 
-use freshwire::SinkError;
+use freshwire::sink::SinkError;
 
 /// How a record ended.
 #[cfg_attr(feature = "python", pyo3::pyclass(frozen, eq, eq_int, hash, module = "freshwire"))]

@@ -7,7 +7,11 @@ use freshwire::a1::{
     AcceptError, BindError, ByteStreamError, Closed, ConnectError, GroupError, InviteError, NodeStopped,
     QosError,
 };
-use freshwire::{CreateError, ModifyError, PushError, ReceiveError, SenderError, StaleSink};
+use freshwire::receive::ReceiveError;
+use freshwire::ring::CreateError;
+use freshwire::sender::ModifyError;
+use freshwire::sink::StaleSink;
+use freshwire::{PushError, SenderError};
 use freshwire_netns::standalone::StandaloneError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

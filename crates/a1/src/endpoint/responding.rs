@@ -10,8 +10,8 @@ use crate::key_log::Ids;
 use crate::wire::{Cursor, Packet, Parameters, VERSION};
 
 use super::agreement::{Answer, parameters, prologue};
-use super::datagram::Call;
-use super::table::{Asked, Entry, Initiation, Open, Response, State};
+use super::datagram::InitiationPacket;
+use super::table::{Entry, Initiation, Open, PendingRequest, Response, State};
 use super::{
     ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming, Refusal, WrongHandle,
 };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use freshwire_choice::{LinkView, Reason, Record};
 use freshwire_media::framing::Piece;
+use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Taken};
 
 use super::path::DatagramPath;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use freshwire_choice::{Choice, Decision, LinkView, Outcome, Reason, Record};
 use freshwire_media::framing::Framer;
-use freshwire_ring::{Consumer, Taken};
 use freshwire_record::Timestamp;
+use freshwire_ring::{Consumer, Taken};
 
 use super::turn::Scratch;
 use crate::sink::shared::SinkShared;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use freshwire_choice::{Choice, Decision, Outcome, Reason, Record};
 use freshwire_io::kernel_ring::RingSocket;
 use freshwire_media::framing::Framer;
-use freshwire_ring::{Consumer, Meta, Producer, PushError, RecordStatus, Stage, Taken};
 use freshwire_record::Timestamp;
+use freshwire_ring::{Consumer, Meta, Producer, PushError, RecordStatus, Stage, Taken};
 
 use crate::engine::queue::{PAST_WAIT, PICKS_PER_TURN, list, report_dropped};
 use crate::engine::turn::Scratch;

@@ -6,8 +6,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use freshwire_io::poll::Event;
-use freshwire_ring::MAX_KEPT_FATES;
 use freshwire_record::Timestamp;
+use freshwire_ring::MAX_KEPT_FATES;
 
 use super::carrier::CarrierInUse;
 use super::ended::Ended;

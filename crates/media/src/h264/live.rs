@@ -120,8 +120,8 @@ impl Codec for Live {
         Properties { reorder: usability.reorder, frame_ns: usability.frame_ns }
     }
 
-    fn repeat(&mut self, picture: &Coded) -> Option<Arc<dyn Repeatable>> {
-        let Coded { sequence, picture: set, .. } = picture;
+    fn repeat(&mut self, picture: &CodedPicture) -> Option<Arc<dyn Repeatable>> {
+        let CodedPicture { sequence, picture: set, .. } = picture;
         if self.blank.as_ref().is_none_or(|blank| !blank.is_of(sequence, set)) {
             self.blank = Blank::new(sequence, set).map(Arc::new);
         }

@@ -8,7 +8,7 @@ use super::site::Site;
 
 /// The client, and where it asks.
 #[derive(Clone, Debug)]
-pub(super) struct Asker {
+pub(super) struct Requester {
     /// The client's address.
     pub(super) peer: SocketAddr,
     /// Whether the connection is encrypted.

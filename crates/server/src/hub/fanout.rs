@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use freshwire::choice::{Adaptive, MAX_RENDITIONS, Why, rendition_of};
 use freshwire::fanout::{Producer, RingPushError as PushError, Stored, Target};
-use freshwire::{Meta, Reason, Record, Sender, SinkId, now};
+use freshwire::ring::Record;
+use freshwire::{Meta, Reason, Sender, SinkId, now};
 use freshwire_media::unit::{Catalog, FIRST_SOUND, Kind, Unit};
 use freshwire_record::Timestamp;
 

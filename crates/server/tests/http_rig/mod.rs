@@ -2,9 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::net::{SocketAddr, TcpListener};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use freshwire_server::access::Access;
 use freshwire_server::config::{BasePath, Limits};

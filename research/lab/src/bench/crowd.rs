@@ -12,9 +12,9 @@ use anyhow::Context as _;
 use freshwire::engine::EnginePool;
 use freshwire::websocket::{Event, Reader, Role};
 use freshwire_io::now;
+use freshwire_record::Timestamp;
 use freshwire_server::hub::HubConfig;
 use freshwire_server::values::{Content, Topic, Topics, WatchRequest};
-use freshwire_record::Timestamp;
 use rustix::time::ClockId;
 use tokio::runtime::Runtime;
 

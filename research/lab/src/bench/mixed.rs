@@ -11,9 +11,9 @@ mod stage;
 
 use std::time::Duration;
 
+use crate::sendpath::Picture;
 use anyhow::ensure;
 use clap::Args;
-use crate::sendpath::Picture;
 use freshwire_record::parse_duration;
 
 use super::series::{Goal, Grid, Report, Unit};

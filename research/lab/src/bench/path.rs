@@ -1,9 +1,9 @@
 //! The send path of a camera: the ways to hand one picture to many sockets. Counterparts of tables 4.1 to 4.3 of the document on it.
 
+use crate::sendpath::{Mechanism, Picture};
 use anyhow::Context as _;
 use clap::Args;
 use freshwire_netns::testbed::{Receiver, Testbed};
-use crate::sendpath::{Mechanism, Picture};
 
 use super::series::{Goal, Grid, Report, Unit};
 use crate::output::say;

@@ -1,7 +1,8 @@
 use std::net::{TcpListener, TcpStream};
 
+use freshwire::Framing;
 use freshwire::choice::{Adaptive, Choice, Decision, LinkView, Outcome};
-use freshwire::{Framing, Record};
+use freshwire::ring::Record;
 use freshwire_media::unit::UnitHead;
 use freshwire_record::Rate;
 

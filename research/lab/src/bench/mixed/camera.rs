@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use freshwire_io::udp::{Outgoing, Sent, UdpSocket as Batches};
 use crate::sendpath::Picture;
+use freshwire_io::udp::{Outgoing, Sent, UdpSocket as Batches};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::net::sockopt::set_tcp_cork;

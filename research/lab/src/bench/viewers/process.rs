@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum as _;
-use freshwire_server::priority::DEFAULT_NICE;
 use freshwire_record::Timestamp;
+use freshwire_server::priority::DEFAULT_NICE;
 use rustix::process::{Pid, setpriority_process};
 
 use super::worker::Worker;

@@ -57,11 +57,11 @@ impl Tasks {
         let _entry = Entry { tasks: self, name: &name };
         let mut pause = FIRST_PAUSE;
         loop {
-            let begun = Instant::now();
+            let start = Instant::now();
             // `begin` may panic before it gives a future.
             let run = async { begin().await };
             let Err(panic) = AssertUnwindSafe(run).catch_unwind().await else { return };
-            if begun.elapsed() > WELL_AFTER {
+            if start.elapsed() > WELL_AFTER {
                 pause = FIRST_PAUSE;
             }
             self.0.panics.add_one();
@@ -121,15 +121,15 @@ mod tests {
     #[tokio::test]
     async fn a_lasting_task_begins_again() {
         let tasks = Tasks::new();
-        let begun = AtomicU32::new(0);
+        let start = AtomicU32::new(0);
         tasks
             .keep("listener".to_owned(), || {
-                let count = begun.fetch_add(1, Ordering::Relaxed);
+                let count = start.fetch_add(1, Ordering::Relaxed);
                 assert!(count != 0, "before it gives a future");
                 async move { assert!(count > 2, "within it") }
             })
             .await;
-        assert_eq!((begun.into_inner(), tasks.panics()), (4, 3));
+        assert_eq!((start.into_inner(), tasks.panics()), (4, 3));
         assert!(tasks.unwell(Instant::now()).is_empty(), "it has ended");
     }
 

@@ -40,7 +40,7 @@ fn attempt<'a>(right: Right, stream: &'a str, authorization: Option<&'a str>) ->
     }
 }
 
-/// What a client answers to the challenge at this place.
+/// The answer of a client to the challenge at this place.
 fn answer(access: &Access, place: usize, user: &str, password: &str, now: Now) -> String {
     let Verdict::Challenge(challenges) = access.check_at(&attempt(Right::View, "live", None), now) else {
         panic!("no challenge");
@@ -318,7 +318,7 @@ fn a_grant_is_upheld_as_long_as_the_rules_give_it() {
     let open = grant(&attempt(Right::View, "public", None));
     let query = rules().link_key.unwrap().query(Right::View, "live", now.wall + 1);
     let by_link = grant(&Attempt { query: Some(&query), ..attempt(Right::View, "live", None) });
-    // What each change of the rules withdraws: from the user, from everybody, from the link.
+    // The grants that each change of the rules withdraws: of the user, of everybody, of the link.
     type Change = fn(&mut Rules);
     let changes: [(&str, Change, [bool; 3]); 12] = [
         ("nothing", |_| {}, [true, true, true]),

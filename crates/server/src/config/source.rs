@@ -176,7 +176,7 @@ pub fn check_published_name(name: &str) -> Result<(), SourceError> {
     }
     let ends = [".ts", ".mp4", ".fw", "/ws", "/watch", "/values", "/events", "/push"];
     match ends.into_iter().find(|end| name.ends_with(end)) {
-        Some(end) => refuse(&format!("{end} at the end is how another stream's address is told")),
+        Some(end) => refuse(&format!("{end} at the end marks the address of another stream")),
         None => Ok(()),
     }
 }

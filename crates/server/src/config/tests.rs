@@ -26,7 +26,7 @@ fn the_packaged_file_shows_the_defaults() {
     std::fs::write(folder.path().join("anna.secret"), "sesame\n").unwrap();
     let is_key = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     let enable = |line: &'_ str| match line.strip_prefix("# ") {
-        // Of these, one per secret may be there, and the files do not exist.
+        // One of these per secret may be there, and the files do not exist.
         Some(rest) if rest.contains("/etc/") || rest.contains("FRESHWIRE_") || rest.contains("...") => {
             String::new()
         }

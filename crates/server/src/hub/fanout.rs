@@ -46,9 +46,9 @@ pub(super) struct Fanout {
     pub(super) renditions: Renditions,
     /// One for each viewer is made from it.
     pub(super) policy: Adaptive,
-    /// The viewers that want the unit at hand and that this thread can serve, in the order of their queues.
+    /// Viewers that want the present record and that this thread can serve, in the order of their queues.
     targets: Vec<Target>,
-    /// Those whose engines serve them.
+    /// The same for viewers that other engines serve.
     distant: Vec<Target>,
     /// Sinks that have to be served.
     asleep: Vec<SinkId>,
@@ -286,8 +286,8 @@ impl Fanout {
         self.sender.serve(self.asleep.drain(..));
     }
 
-    /// Makes room in the arena: nobody joins with the newest group, and what is stale is dropped for those who have
-    /// not been able to take it.
+    /// Makes room in the arena: no viewer joins with the newest group, and stale records are dropped for viewers that
+    /// could not take them.
     fn free_stale(&mut self) {
         self.renditions.forget_groups();
         let producer = self.sender.producer();
@@ -305,7 +305,7 @@ impl Fanout {
         let fresh = |(first, _): &&(UnitInfo, Stored)| now.saturating_since(first.published) <= join_age;
         if group.first().is_some_and(fresh) {
             for (offer, stored) in group {
-                // What was there before the viewer is late for nobody.
+                // Records from before the viewer are late for nobody.
                 let meta = queue.meta(offer);
                 let latest = now + self.shared.config.latency.unwrap_or(SOUND_LATENCY);
                 let meta = Meta { deadline: meta.deadline.max(latest), ..meta };

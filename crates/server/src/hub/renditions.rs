@@ -74,7 +74,7 @@ pub(super) struct Rendition {
     tracks: Option<Arc<Tracks>>,
     /// When its first picture came, its first keyframe and its newest picture.
     first: Option<Instant>,
-    has_begun: bool,
+    has_key: bool,
     newest: Option<Instant>,
     /// The difference from the source's times to the stream's.
     offset_ns: i64,
@@ -99,7 +99,7 @@ impl Rendition {
             source: None,
             tracks: None,
             first: None,
-            has_begun: false,
+            has_key: false,
             newest: None,
             offset_ns: 0,
             shares_clock: false,
@@ -168,7 +168,7 @@ impl Renditions {
         rendition.origin = Some(origin.to_owned());
         rendition.key_requests = key_requests;
         rendition.refused = None;
-        (rendition.first, rendition.has_begun, rendition.shares_clock) = (None, false, false);
+        (rendition.first, rendition.has_key, rendition.shares_clock) = (None, false, false);
         Ok(index)
     }
 
@@ -307,11 +307,11 @@ impl Renditions {
         if rendition.refused.is_some() {
             return false;
         }
-        let is_first = key && !rendition.has_begun;
+        let is_first = key && !rendition.has_key;
         if unit.head.kind == Kind::Video {
             rendition.first.get_or_insert(now);
             rendition.newest = Some(now);
-            rendition.has_begun |= key;
+            rendition.has_key |= key;
         }
         if !self.is_several() {
             if key {
@@ -321,7 +321,7 @@ impl Renditions {
         }
         // Where its times belong is known with its first keyframe.
         let has_pictures = self.all[index].source.as_ref().is_some_and(|source| source.video.is_some());
-        if has_pictures && !self.all[index].has_begun {
+        if has_pictures && !self.all[index].has_key {
             return false;
         }
         if let Some(tracks) = &self.all[index].tracks {
@@ -383,7 +383,7 @@ impl Renditions {
         let mut changes = Vec::new();
         for (index, rendition) in self.all.iter_mut().enumerate() {
             let is_stalled = rendition.newest.is_none_or(|at| now.duration_since(at) > STALLED);
-            let is_served = rendition.origin.is_some() && rendition.refused.is_none() && rendition.has_begun;
+            let is_served = rendition.origin.is_some() && rendition.refused.is_none() && rendition.has_key;
             let is_present = is_served && !(is_stalled && is_several);
             if is_present != rendition.is_present {
                 rendition.is_present = is_present;
@@ -392,7 +392,7 @@ impl Renditions {
                     tracing::info!(stream, rendition = rendition.name, is_present, "a rendition has changed");
                 }
             }
-            let waits = rendition.first.filter(|_| !rendition.has_begun && rendition.refused.is_none());
+            let waits = rendition.first.filter(|_| !rendition.has_key && rendition.refused.is_none());
             if is_several && waits.is_some_and(|at| now.duration_since(at) > KEYLESS) {
                 let why = format!("it had no keyframe in {} s", KEYLESS.as_secs());
                 tracing::warn!(stream, rendition = rendition.name, "{why}; it is left out");

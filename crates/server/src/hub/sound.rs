@@ -32,7 +32,7 @@ impl PendingSound {
         self.units.len() < MOST_FRAMES && waiting + frame <= MOST_SOUND.as_nanos() as u64
     }
 
-    /// What waits, and since when.
+    /// The waiting frames, and the time of the first.
     pub(super) fn take(&mut self) -> Option<(Vec<Unit>, Timestamp)> {
         (!self.units.is_empty()).then(|| (std::mem::take(&mut self.units), self.since))
     }

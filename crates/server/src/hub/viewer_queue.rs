@@ -28,7 +28,7 @@ pub(super) struct ViewerQueue {
     /// The rendition that it has, and the one that it wants.
     pub(super) selection: Arc<Selection>,
     /// Numbers of the pictures it began with in these two; `None` while it waits for one to begin with.
-    begun_at: [Option<u64>; 2],
+    starts_at: [Option<u64>; 2],
     /// It has had a keyframe: sound goes on while it waits for a picture.
     hears: bool,
     offered: [u64; LAYERS],
@@ -53,7 +53,7 @@ impl ViewerQueue {
             latency,
             allowed: u8::MAX,
             selection: Arc::default(),
-            begun_at: [None; 2],
+            starts_at: [None; 2],
             hears: false,
             offered: [0; LAYERS],
             missed: 0,
@@ -74,7 +74,7 @@ impl ViewerQueue {
         }
         let Selected { current, wanted, .. } = self.selection.get();
         let is_selected = [current, wanted].contains(&Some(rendition)) || (current, wanted) == (None, None);
-        is_selected && !self.begun_at.iter().flatten().any(|&seq| rendition_of(seq) == Some(rendition))
+        is_selected && !self.starts_at.iter().flatten().any(|&seq| rendition_of(seq) == Some(rendition))
     }
 
     /// The rendition to begin with.
@@ -123,11 +123,11 @@ impl ViewerQueue {
     }
 
     /// Whether the unit is for this viewer now. A viewer begins with a keyframe, or with sound if there is nothing else,
-    /// and never gets what depends on a unit from before. Where it missed a picture, sound goes on: a player without it stands
+    /// and never gets what depends on a unit from before. Where it missed a picture, sound goes on: a player without it freezes
     /// still.
     pub(super) fn wants(&mut self, offer: &UnitInfo) -> bool {
         if self.is_paused {
-            (self.begun_at, self.hears) = ([None; 2], false);
+            (self.starts_at, self.hears) = ([None; 2], false);
             return false;
         }
         if self.only.is_some_and(|only| only != offer.kind) {
@@ -157,28 +157,28 @@ impl ViewerQueue {
         if rendition != current && rendition != wanted {
             return false;
         }
-        for begun_at in &mut self.begun_at {
-            let of = begun_at.and_then(rendition_of);
+        for starts_at in &mut self.starts_at {
+            let of = starts_at.and_then(rendition_of);
             if of != current && of != wanted {
-                *begun_at = None;
+                *starts_at = None;
             }
         }
-        let of_rendition = |begun_at: &Option<u64>| begun_at.and_then(rendition_of) == rendition;
-        let place = self.begun_at.iter().position(of_rendition);
-        let place = place.or_else(|| self.begun_at.iter().position(Option::is_none));
-        let Some(begun_at) = place.map(|place| &mut self.begun_at[place]) else { return false };
+        let of_rendition = |starts_at: &Option<u64>| starts_at.and_then(rendition_of) == rendition;
+        let place = self.starts_at.iter().position(of_rendition);
+        let place = place.or_else(|| self.starts_at.iter().position(Option::is_none));
+        let Some(starts_at) = place.map(|place| &mut self.starts_at[place]) else { return false };
         if offer.begins {
-            begun_at.get_or_insert(offer.meta.seq);
+            starts_at.get_or_insert(offer.meta.seq);
             self.hears = true;
         }
-        begun_at.is_some_and(|first| references(&offer.meta).all(|seq| seq >= first))
+        starts_at.is_some_and(|first| references(&offer.meta).all(|seq| seq >= first))
     }
 
     /// The unit could not be queued. If others depend on it, the viewer's pictures begin anew.
     pub(super) fn missed(&mut self, offer: &UnitInfo) {
         if !offer.is_leaf {
-            for begun_at in &mut self.begun_at {
-                *begun_at = begun_at.filter(|&seq| rendition_of(seq) != Some(offer.rendition));
+            for starts_at in &mut self.starts_at {
+                *starts_at = starts_at.filter(|&seq| rendition_of(seq) != Some(offer.rendition));
             }
         }
         self.missed += 1;

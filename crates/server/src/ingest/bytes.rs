@@ -26,7 +26,7 @@ pub(super) async fn read(
     pace: &mut Pace,
 ) -> Result<(), SourceError> {
     let mut buffer = vec![0; READ_BYTES];
-    let mut told = demux.skipped().len();
+    let mut reported = demux.skipped().len();
     let mut watch = Watch::new();
     loop {
         let len = reader
@@ -37,17 +37,17 @@ pub(super) async fn read(
             return Ok(());
         }
         demux.push(&buffer[..len]);
-        tell_skipped(demux, what, &mut told);
+        report_skipped(demux, what, &mut reported);
         let units = drain(demux, pace).await?;
         watch.see(units, demux, what);
     }
 }
 
 /// Says once of each track that it is left out.
-fn tell_skipped(demux: &Demux, what: &str, told: &mut usize) {
-    for track in demux.skipped().iter().skip(*told) {
+fn report_skipped(demux: &Demux, what: &str, reported: &mut usize) {
+    for track in demux.skipped().iter().skip(*reported) {
         warn!(source = what, track, "a track cannot be carried and is left out");
-        *told += 1;
+        *reported += 1;
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn drain(demux: &mut Demux, pace: &mut Pace) -> Result<u64, Sou
 struct Watch {
     /// Since when that is so.
     since: Instant,
-    told: bool,
+    reported: bool,
 }
 
 /// Bytes that give nothing for this long are worth a message.
@@ -74,15 +74,15 @@ const FRUITLESS: Duration = Duration::from_secs(5);
 
 impl Watch {
     fn new() -> Self {
-        Self { since: Instant::now(), told: false }
+        Self { since: Instant::now(), reported: false }
     }
 
     /// Bytes have come, and this number of units were made of them.
     fn see(&mut self, units: u64, demux: &Demux, what: &str) {
         if units > 0 {
             *self = Self::new();
-        } else if !self.told && self.since.elapsed() > FRUITLESS {
-            self.told = true;
+        } else if !self.reported && self.since.elapsed() > FRUITLESS {
+            self.reported = true;
             warn!(
                 source = what,
                 reason = demux.complaint(),
@@ -129,7 +129,7 @@ fn read_stdin(pace: &Mutex<Option<Pace>>) -> Result<(), SourceError> {
     let mut input = std::io::stdin().lock();
     let mut demux = Demux::new(demux::Config::default());
     let mut buffer = vec![0; READ_BYTES];
-    let mut told = 0;
+    let mut reported = 0;
     let mut watch = Watch::new();
     loop {
         let len = input
@@ -139,7 +139,7 @@ fn read_stdin(pace: &Mutex<Option<Pace>>) -> Result<(), SourceError> {
             0 => demux.finish(),
             len => demux.push(&buffer[..len]),
         }
-        tell_skipped(&demux, STANDARD_INPUT, &mut told);
+        report_skipped(&demux, STANDARD_INPUT, &mut reported);
         let mut pace = pace.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(pace) = pace.as_mut() else { return Ok(()) };
         let mut units = 0;
@@ -157,14 +157,14 @@ fn read_stdin(pace: &Mutex<Option<Pace>>) -> Result<(), SourceError> {
 
 /// The right to publish, as soon as nobody else has it.
 pub(super) async fn wait_for(outlet: &Outlet, origin: &str) -> Publisher {
-    let mut told = false;
+    let mut reported = false;
     loop {
         match outlet.publish(origin, None) {
             Ok(publisher) => return publisher,
-            Err(HubError::Busy(_)) if told => {}
+            Err(HubError::Busy(_)) if reported => {}
             Err(error) => warn!(stream = outlet.name(), %error, "waiting to publish"),
         }
-        told = true;
+        reported = true;
         tokio::time::sleep(FIRST_PAUSE).await;
     }
 }

@@ -21,9 +21,9 @@ pub async fn pull(camera: Camera, outlet: impl Into<Outlet>) {
     let outlet = outlet.into();
     let mut pause = SHORTEST_PAUSE;
     loop {
-        let begun = Instant::now();
+        let start = Instant::now();
         let result = playing::play(&camera, &outlet).await;
-        if begun.elapsed() > LONGEST_PAUSE {
+        if start.elapsed() > LONGEST_PAUSE {
             pause = SHORTEST_PAUSE;
         }
         if let Err(error) = result {

@@ -63,7 +63,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at % 251) as u8).collect()
 }
 
-/// What the engine does with a socket: seals in pieces and writes, then ends.
+/// Uses a socket as the engine does: seals in pieces and writes, then ends.
 async fn write_stream(socket: std::net::TcpStream, mut seal: Option<Box<dyn Seal>>, plain: Vec<u8>) {
     let mut socket = TcpStream::from_std(socket).unwrap();
     let mut wire = Vec::new();

@@ -40,11 +40,11 @@ pub struct Feed {
     audio: Option<Input>,
     clocks: Clocks,
     assembler: Assembler,
-    begun: Instant,
+    start: Instant,
     /// When something was published last, or since when packets come.
     fruitful: Option<Instant>,
     /// The lack of any track has been reported.
-    told: bool,
+    reported: bool,
 }
 
 #[derive(Debug)]
@@ -157,9 +157,9 @@ impl Feed {
             audio: choice.audio,
             clocks: Clocks::default(),
             assembler: Assembler::new(Config::default(), format, sound),
-            begun: Instant::now(),
+            start: Instant::now(),
             fruitful: None,
-            told: false,
+            reported: false,
         }
     }
 
@@ -178,7 +178,7 @@ impl Feed {
         input.depacketizer.push(&packet);
         let now_ns = wall_nanos();
         let before_ns = std::mem::replace(&mut input.arrived_ns, now_ns);
-        self.assembler.arrive(Timestamp::from_nanos(saturated(self.begun.elapsed().as_nanos())));
+        self.assembler.arrive(Timestamp::from_nanos(saturated(self.start.elapsed().as_nanos())));
         while let Some(frame) = input.depacketizer.poll_frame() {
             let arrived_ns = if frame.is_overdue { before_ns } else { now_ns };
             add(&mut self.assembler, &mut self.clocks, input, frame, arrived_ns);
@@ -202,8 +202,8 @@ impl Feed {
     /// Says that packets come and nothing can be made of them, once until something can.
     fn tell_fruitless(&mut self, passed: Duration, publisher: &Publisher) {
         if passed < FRUITLESS {
-            self.told = false;
-        } else if !std::mem::replace(&mut self.told, true) {
+            self.reported = false;
+        } else if !std::mem::replace(&mut self.reported, true) {
             let inputs = [&self.video, &self.audio].into_iter().flatten();
             let malformed: u64 = inputs.map(|input| input.depacketizer.damage().malformed).sum();
             let ((lost, unusable), faults) = (self.damage(), self.assembler.faults());

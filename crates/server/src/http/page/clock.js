@@ -1,4 +1,4 @@
-// What time it is at the server, and when a picture was made there.
+// The server's time, and the time at which a picture was made there.
 
 const PINGS_KEPT = 12;
 

@@ -8,7 +8,7 @@ import { Player } from "./player.js";
 const LAYERS = ["--layer0", "--layer1", "--layer2", "--layer3", "--layer4"];
 const DRAW_MS = 250;
 const SHOWN_DROPS = 4;
-// What goes out at once to a viewer who joins says nothing about the rates.
+// The first burst to a new viewer says nothing about the rates.
 const SETTLED_MS = 3000;
 // Rates are means over this number of seconds: on a slow path a report waits behind a picture, so their distances differ.
 const MEAN = 2;
@@ -27,7 +27,7 @@ const charts = {
   link: new Lines(id("link-chart"), rate, 1e5, ["--accent", "--warm"]),
 };
 
-// What is known at present; tests read it.
+// The present state; tests read it.
 const metrics = {
   connected: false,
   connections: 0,

@@ -36,7 +36,7 @@ const PATIENCE_MS = 1500;
 const MOST_QUEUED = 1000;
 // Sound without pictures that is kept for a browser that takes nothing, in seconds.
 const KEPT_SOUND = 1;
-// What counts as a stall, in seconds.
+// The shortest stall, in seconds.
 const STALL = 0.15;
 // This number of halts in a short time is not due to what arrives. Chromium counts how often each picture of an even stream
 // has to be drawn, and when the stream becomes uneven it halts after every single one until it begins anew.
@@ -344,7 +344,7 @@ export class Player extends EventTarget {
     progress.time = time;
   }
 
-  // What was measured before is of no use: another timeline, or timers that slept.
+  // Former measurements are of no use: another timeline, or timers that slept.
   #forget() {
     for (const track of this.#tracks.values()) track.arrivals = [];
     this.#progress = { time: this.#video.currentTime, at: performance.now(), stalled: false };

@@ -9,7 +9,7 @@ const SHOWN_CHARACTERS = 200;
 const path = document.body.dataset.path;
 const id = (name) => document.getElementById(name);
 
-// What is known at present; tests read it.
+// The present state; tests read it.
 const metrics = { readers: [], published: 0, error: null };
 globalThis.freshwire = metrics;
 
@@ -122,7 +122,7 @@ setInterval(() => {
   if (first) status(first.connected ? "live" : "reconnecting", first.connected ? "live" : "away");
   for (const { figure, chart, state } of readers) {
     if (!state) continue;
-    // What is on the screen gets older while nothing comes.
+    // The screen gets older while nothing comes.
     state.age = age(state.newest, state.offset);
     chart.add(now, [state.age === null ? null : state.age / 1000]);
     rows(figure.querySelector("dl"), [

@@ -46,7 +46,7 @@ fn one_of_another_codec_is_left_out_and_says_why() {
     let mut renditions = two(&tracks(Some(h264()), None), &other);
     assert_eq!(renditions.all()[1].refused.as_deref(), Some("it is VP9 where the stream is H.264"));
     assert!(!renditions.take(1, &mut unit(Kind::Video, true, 0, &other), Instant::now()));
-    // What is published under the stream's own name decides, also when it comes later.
+    // The rendition under the stream's own name decides, also when it comes later.
     let mut renditions = Renditions::default();
     renditions.publish("low", "test", None).unwrap();
     renditions.declare(STREAM, 1, other);
@@ -61,8 +61,8 @@ fn one_of_another_codec_is_left_out_and_says_why() {
 fn one_without_keyframes_is_left_out() {
     let tracks = tracks(Some(h264()), None);
     let mut renditions = two(&tracks, &tracks);
-    let begun = Instant::now();
-    let at = |seconds: u64| begun + Duration::from_secs(seconds);
+    let start = Instant::now();
+    let at = |seconds: u64| start + Duration::from_secs(seconds);
     for second in 0..20 {
         assert!(renditions.take(0, &mut unit(Kind::Video, true, second * 1000, &tracks), at(second as u64)));
         assert!(!renditions.take(
@@ -80,9 +80,9 @@ fn one_without_keyframes_is_left_out() {
 fn one_that_stalls_is_away_until_it_goes_on() {
     let tracks = tracks(Some(h264()), None);
     let mut renditions = two(&tracks, &tracks);
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut push = |index, ms: u64| {
-        let at = begun + Duration::from_millis(ms);
+        let at = start + Duration::from_millis(ms);
         renditions.take(index, &mut unit(Kind::Video, true, ms as i64, &tracks), at);
         renditions.changes(STREAM, at)
     };
@@ -97,9 +97,9 @@ fn one_that_stalls_is_away_until_it_goes_on() {
 fn sound_comes_from_one_as_long_as_that_has_it() {
     let tracks = tracks(Some(h264()), Some(48_000));
     let mut renditions = two(&tracks, &tracks);
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut push = |index, kind, ms: u64| {
-        let at = begun + Duration::from_millis(ms);
+        let at = start + Duration::from_millis(ms);
         renditions.take(index, &mut unit(kind, kind == Kind::Video, ms as i64, &tracks), at)
     };
     assert!(push(0, Kind::Video, 0) && push(1, Kind::Video, 0));
@@ -108,7 +108,7 @@ fn sound_comes_from_one_as_long_as_that_has_it() {
     assert!(push(1, Kind::Audio, 1100), "the other one is silent");
     assert!(!push(0, Kind::Audio, 1000), "that was heard already");
     renditions.leave(1);
-    assert!(renditions.take(0, &mut unit(Kind::Audio, true, 1200, &tracks), begun));
+    assert!(renditions.take(0, &mut unit(Kind::Audio, true, 1200, &tracks), start));
 }
 
 #[test]
@@ -126,11 +126,11 @@ fn other_sound_is_not_used() {
 fn times_are_joined_by_when_keyframes_come() {
     let tracks = tracks(Some(h264()), None);
     let mut renditions = two(&tracks, &tracks);
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut time = |index, own: i64, ms: u64| {
         let mut unit = unit(Kind::Video, true, own, &tracks);
-        renditions.take(index, &mut unit, begun + Duration::from_millis(ms));
-        renditions.changes(STREAM, begun + Duration::from_millis(ms));
+        renditions.take(index, &mut unit, start + Duration::from_millis(ms));
+        renditions.changes(STREAM, start + Duration::from_millis(ms));
         unit.head.pts.as_nanos() / 1_000_000
     };
     assert_eq!(time(0, 5000, 0), 5000);

@@ -198,7 +198,7 @@ impl Talk {
                 "asks" if at == 2 => {
                     b"OPTIONS * RTSP/1.0\r\nCSeq: 900\r\n\r\nANNOUNCE x RTSP/1.0\r\nCSeq: 901\r\n\r\n"
                 }
-                // What keeps the session is refused, with the number of the request before.
+                // The keep-alive of the session is refused, with the number of the request before.
                 "keep" => b"RTSP/1.0 400 Bad Request\r\nCSeq: 1\r\n\r\n",
                 _ => b"",
             };

@@ -28,18 +28,18 @@ async fn packets_to_be_sent_again_hold_up_new_ones_for_a_moment_only() -> io::Re
     let (path, _listener, _viewer) = path(round_trip)?;
     let mut inner = path.lock();
     let most = inner.control.rate().bytes_in(MOST_QUEUED);
-    let begun = now();
+    let start = now();
     for seq in 0..17_u16 {
         let mut packet = vec![0x80, 96];
         packet.extend(seq.to_be_bytes());
         packet.resize(1400, 1);
-        inner.send_rtp(begun, 0, None, &packet);
+        inner.send_rtp(start, 0, None, &packet);
     }
-    let later = begun + round_trip;
+    let later = start + round_trip;
     inner.on_rtcp(later, &nack(0), true);
     let queued = inner.queued_bytes();
     assert!((most..most + 1400).contains(&queued), "{queued} of {most}");
-    // What was not taken is taken once there is room.
+    // Refused bytes are taken once there is room.
     let mut now = later;
     for _ in 0..17 {
         now += MOST_QUEUED;

@@ -26,7 +26,7 @@ const BUFFER: usize = 4 << 10;
 struct World {
     engine: Engine,
     topic: Arc<Topic>,
-    /// What a reader that has everything knows.
+    /// The values of a reader that has everything.
     expected: BTreeMap<String, Known>,
 }
 
@@ -115,7 +115,7 @@ impl World {
         self.topic.retry(far.watcher.snapshot().unwrap().id);
     }
 
-    /// What this reader ends with.
+    /// The final values of this reader.
     fn expected_by(&self, far: &Far) -> BTreeMap<String, Known> {
         let of = |(key, known): &(&String, &Known)| {
             far.wants.keys.as_ref().is_none_or(|keys| keys.contains(*key))

@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # Every number of a result file, computed again from the fates of its records.
-check_again() { (cd "$root/lab" && python3 -m freshwire_lab.check "$1"); }
+check_again() { (cd "$root/research/python" && python3 -m freshwire_lab.check "$1"); }
 
 # The mean of a metric over the runs of a scheme.
 metric() {
@@ -98,7 +98,7 @@ PYTHON
 state_is_fresh_for_every_key_and_the_numbers_hold() {
     local out=$work/state
     "$lab" state --rate 200kbit --reader fast --scheme tcp,freshwire --duration 6s --warm-up 2s --out "$out"
-    (cd "$root/lab" && python3 -m freshwire_lab.state "$out/state.jsonl")
+    (cd "$root/research/python" && python3 -m freshwire_lab.state "$out/state.jsonl")
     grep -q '<svg' "$out/report.html"
     python3 - "$out/state.jsonl" <<'PYTHON'
 import json, sys
@@ -122,7 +122,7 @@ an_interrupted_experiment_is_taken_up() {
 a_plain_reader_gets_every_record_whole() {
     # The reader shares no code with the sender and checks every byte and that no record is torn.
     "$freshwire" link --rate 512Kibit --loss 5% --seed 7 --account none \
-        --peer "cd '$root/lab' && python3 -m freshwire_lab.reader --listen 5000 >'$work/reader.json'" -- \
+        --peer "cd '$root/research/python' && python3 -m freshwire_lab.reader --listen 5000 >'$work/reader.json'" -- \
         "$freshwire" send layers --to 10.77.0.2:5000 --wait 10s --duration 5s --quiet
     python3 - "$work/reader.json" <<'PYTHON'
 import json, sys

@@ -21,7 +21,7 @@ python=${PYTHON:-/usr/bin/python3}
 work=$(mktemp -d)
 background=()
 trap 'rm -rf "$work"' EXIT
-export PYTHONPATH=$root/lab
+export PYTHONPATH=$root/research/python
 
 peer() { timeout 25 "$python" -m freshwire_lab.a1 "$@"; }
 command_() { timeout 25 "$freshwire" "$@"; }

@@ -452,7 +452,8 @@ fn an_independent_reader_agrees() {
     }
     let mut python = Command::new("python3");
     python.args(["-m", "freshwire_lab.reader", "--host", "127.0.0.1", "--listen", "0"]);
-    let reader = Running::start(python.current_dir(repository().join("research/python")).stdin(Stdio::null()));
+    let reader =
+        Running::start(python.current_dir(repository().join("research/python")).stdin(Stdio::null()));
     let to = format!("127.0.0.1:{}", reader.port());
     let arguments = ["send", "--to", &to, "--deadline", "30s"];
     Running::start(freshwire(&arguments).args(LAYERS).stdin(Stdio::null())).wait().ok();

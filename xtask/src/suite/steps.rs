@@ -165,14 +165,6 @@ impl Workspace<'_> {
             // On a new machine it has the kernels fetched, for the other step with guests too.
             beside("experiment", CommandLine::new("host/kernel/guest/test.sh", &["--experiment"]))
                 .needs(&[Need::Guests]),
-            // Documents say what the published results say.
-            beside(
-                "published",
-                python(&["-m", "freshwire_lab.published", "check"]).with("PYTHONPATH", "research/python"),
-            )
-            .needs(&[Need::Lab]),
-            // The packages that need no compiler; `make packages-test` has the others.
-            beside("packages", CommandLine::new("packaging/check.sh", &[])).needs(&[DPKG]),
             beside(
                 "lab",
                 python(&[
@@ -201,11 +193,21 @@ impl Workspace<'_> {
             beside("docs-cli", documents(&["--bin", "freshwire"])),
             beside("docs", documents(&[])),
         ];
-        let mut steps: Vec<Step> = rest.into_iter().map(|step| step.of(Gate::Rest)).collect();
-        // What the step `python` tests, and the first time an environment for that.
-        steps.push(beside("wheel", CommandLine::new("xtask/python.sh", &["--build"])).needs(&[PYTHON]));
-        steps.push(beside("doc-tests", self.cargo("test", &["--doc"])));
-        steps
+        let product = vec![
+            // Documents say what the published results say.
+            beside(
+                "published",
+                python(&["-m", "freshwire_lab.published", "check"]).with("PYTHONPATH", "research/python"),
+            )
+            .needs(&[Need::Lab]),
+            // The packages that need no compiler; `make packages-test` has the others.
+            beside("packages", CommandLine::new("packaging/check.sh", &[])).needs(&[DPKG]),
+            // The first time an environment for the step `python`, and what that tests.
+            beside("wheel", CommandLine::new("xtask/python.sh", &["--build"])).needs(&[PYTHON]),
+            beside("doc-tests", self.cargo("test", &["--doc"])),
+        ];
+        let rest = rest.into_iter().map(|step| step.of(Gate::Rest));
+        product.into_iter().chain(rest).collect()
     }
 }
 

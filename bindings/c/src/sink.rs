@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use freshwire::ring::Edit;
-use freshwire::sink::{CloseMode, EndEvent, Monitor, SinkEvents};
+use freshwire::sink::{CloseMode, Monitor};
+use freshwire::watch::{EndEvent, SinkEvents};
 use freshwire::{Ended, Meta, PushError, Rate, Reason, Sender, Sink, SinkId, Timestamp};
 
 use crate::border::{

@@ -46,7 +46,7 @@ events! {
     ///
     /// All of one sink have the same file, so let one place wait for it, and do not close it.
     #[pyclass(frozen, module = "freshwire")]
-    SinkEvents of freshwire::sink::SinkEvents {}
+    SinkEvents of freshwire::watch::SinkEvents {}
 }
 
 events! {

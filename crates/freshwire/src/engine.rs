@@ -6,11 +6,8 @@ mod choose;
 mod group;
 pub(crate) mod handle;
 mod load;
-pub(crate) mod offer;
-pub(crate) mod queue;
 mod scheduler;
 pub(crate) mod thread;
-pub(crate) mod turn;
 
 pub use freshwire_io::poll::Waker;
 pub(crate) use group::GroupShare;

@@ -9,7 +9,7 @@
 pub use freshwire_ring::PushError as RingPushError;
 pub use freshwire_ring::{Producer, Stored, prefetch};
 
-pub use crate::engine::offer::Target;
+pub use crate::turn::offer::Target;
 
 /// Largest payload of [`Sender::send_at_once`](crate::Sender::send_at_once), in bytes. A choice, not measured: segmentation
 /// offload takes at most 64 KiB at once (`GSO_MAX_SIZE`), so one write passes the kernel in one piece.

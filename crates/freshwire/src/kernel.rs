@@ -3,4 +3,3 @@
 pub(crate) mod direct;
 pub(crate) mod feed;
 pub(crate) mod sink;
-pub(crate) mod view;

@@ -48,16 +48,19 @@
 #![warn(clippy::missing_errors_doc)]
 
 pub mod a1;
+mod carrier;
 pub mod datagram;
 #[cfg_attr(
     not(feature = "fanout"),
     allow(dead_code, unreachable_pub, reason = "only a fan-out sends past the rings")
 )]
 pub mod engine;
+mod error;
 #[cfg(feature = "fanout")]
 pub mod fanout;
 pub mod framing;
 mod kernel;
+mod kernel_view;
 pub mod receive;
 pub mod ring;
 pub mod sender;
@@ -70,6 +73,8 @@ pub mod stats;
 mod tcp;
 #[cfg(feature = "tokio")]
 pub mod tokio;
+mod turn;
+pub mod watch;
 pub mod websocket;
 
 pub use freshwire_choice as choice;
@@ -80,8 +85,8 @@ pub use freshwire_ring::{Config as RingConfig, Fate, Meta, Outcome, Reason};
 
 pub use engine::handle::EngineHandle;
 pub use engine::thread::Engine;
+pub use error::{PushError, SenderError};
 pub use sender::Sender;
-pub use sender::error::{PushError, SenderError};
 pub use sink::config::SinkConfig;
 pub use sink::ended::Ended;
 pub use sink::handle::Sink;

@@ -1,7 +1,6 @@
 //! Senders: they queue records, and change them until they are committed.
 
 mod entry;
-pub(crate) mod error;
 #[cfg(feature = "fanout")]
 mod fanout;
 
@@ -14,14 +13,14 @@ use freshwire_ring::{
 };
 
 use self::entry::{EngineSinkId, Entry, Route, find, find_mut};
-pub use self::error::{ModifyError, PushError, SenderError};
 use crate::datagram::path::DatagramPath;
-#[cfg(feature = "fanout")]
-use crate::engine::offer::OfferRoom;
 use crate::engine::{EngineGroup, EngineHandle, GroupShare, NewSink};
+pub use crate::error::{ModifyError, PushError, SenderError};
 use crate::sink::config::SinkConfig;
 use crate::sink::handle::{Notifier, Sink};
 use crate::sink::id::{SinkId, StaleSink};
+#[cfg(feature = "fanout")]
+use crate::turn::offer::OfferRoom;
 
 /// The application's handle: queues records and, until they are committed, drops, modifies or replaces them.
 /// One arena holds the payloads of all sinks.

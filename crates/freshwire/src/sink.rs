@@ -1,6 +1,5 @@
 //! Sinks: the configuration of a destination, its handle, and its end.
 
-pub(crate) mod carrier;
 pub(crate) mod config;
 pub(crate) mod ended;
 pub(crate) mod handle;
@@ -9,13 +8,11 @@ pub(crate) mod reserve;
 pub(crate) mod seal;
 pub(crate) mod shared;
 pub(crate) mod signal;
-pub(crate) mod watch;
 
-pub use carrier::{Carrier, CarrierError, CarrierInUse};
+pub use crate::carrier::{Carrier, CarrierError, CarrierInUse};
 pub use config::{DEFAULT_LINGER, DEFAULT_MAX_UNREAD, DEFAULT_QUEUE_TARGET, SinkConfig};
 pub use ended::{CloseMode, Ended, SinkError};
 pub use handle::{Monitor, Sink};
 pub use id::{SinkId, StaleSink};
 pub use reserve::{MAX_RESERVE, Reserve};
 pub use seal::Seal;
-pub use watch::{EndEvent, SinkEvents, SinkWatch};

@@ -7,7 +7,7 @@ use freshwire_choice::Reason;
 use freshwire_record::{Rate, Timestamp};
 use freshwire_ring::prefetch;
 
-use crate::sink::carrier::CarrierInUse;
+use crate::carrier::CarrierInUse;
 
 /// Drop reasons by their code, with a place for the codes without a name.
 const REASONS: usize = 16;

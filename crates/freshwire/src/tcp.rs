@@ -1,4 +1,4 @@
-//! A sink over TCP.
+//! A sink over TCP, and the memory that the turns of such sinks share.
 
 pub(crate) mod batch;
 pub(crate) mod committed;
@@ -6,3 +6,14 @@ pub(crate) mod estimate;
 pub(crate) mod output;
 pub(crate) mod sink;
 mod unread;
+
+use crate::turn::Scratch;
+
+/// Room for writes, beside what sinks of every kind share.
+#[derive(Default)]
+pub(crate) struct TcpScratch {
+    pub(crate) shared: Scratch,
+    pub(crate) write: output::WriteBuffers,
+    pub(crate) committed: committed::Room,
+    pub(crate) plan: batch::Plan,
+}

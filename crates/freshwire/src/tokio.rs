@@ -1,6 +1,6 @@
 //! Receiving in async programs. Requires the feature `tokio`.
 //!
-//! Sending needs no runtime: a [`Sender`](crate::Sender) never blocks, and [`SinkWatch`](crate::sink::SinkWatch) waits in any.
+//! Sending needs no runtime: a [`Sender`](crate::Sender) never blocks, and [`SinkWatch`](crate::watch::SinkWatch) waits in any.
 
 use ::tokio::io::{AsyncRead, AsyncReadExt as _};
 use freshwire_media::framing::chunked::DEFAULT_MAX_RECORD_BYTES;

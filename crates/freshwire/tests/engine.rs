@@ -263,7 +263,7 @@ fn a_replace_to_all_counts_what_it_overwrites_and_names_who_missed_it() -> Resul
 #[test]
 fn the_end_of_a_sink_is_a_file_that_becomes_readable() -> Result<()> {
     let Fixture { engine, mut sender, sink, mut far } = fixture(SinkConfig::new(choice::fifo()))?;
-    let is_readable = |event: &freshwire::sink::EndEvent, patience: Duration| {
+    let is_readable = |event: &freshwire::watch::EndEvent, patience: Duration| {
         let mut files = [rustix::event::PollFd::new(event, rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut files, Some(&patience.try_into()?))
             .map(|ready| ready > 0)

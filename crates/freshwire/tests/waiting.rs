@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use freshwire::engine::EngineThread;
 use freshwire::receive::{ChunkedReceiver, Message, ReceiveError};
-use freshwire::sink::{CloseMode, Reserve, SinkError, SinkWatch};
+use freshwire::sink::{CloseMode, Reserve, SinkError};
 use freshwire::tokio::ChunkedReceiver as AsyncReceiver;
+use freshwire::watch::SinkWatch;
 use freshwire::{
     Ended, Engine, Framing, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkConfig, choice,
 };

@@ -11,26 +11,15 @@ mod source;
 
 use super::workspace::{Package, Workspace};
 
-/// Crates whose modules may have circles for now. A crate without any is no exception.
-const EXCEPTIONS: [&str; 1] = ["freshwire"];
-
 /// Each circle of each crate.
 pub(super) fn findings(workspace: &Workspace) -> Vec<String> {
     workspace
         .packages
         .iter()
-        .flat_map(|package| judged(&package.name, &circles_of(workspace, package)))
+        .flat_map(|package| {
+            circles_of(workspace, package).into_iter().map(|circle| sentence(&package.name, &circle))
+        })
         .collect()
-}
-
-fn judged(package: &str, circles: &[Circle]) -> Vec<String> {
-    if !EXCEPTIONS.contains(&package) {
-        return circles.iter().map(|circle| sentence(package, circle)).collect();
-    }
-    let (files, modules): (Vec<_>, Vec<_>) = circles.iter().partition(|circle| circle.between == "files");
-    let unneeded = format!("{package} has no circle between modules; remove it from the exceptions");
-    let unneeded = modules.is_empty().then_some(unneeded);
-    files.into_iter().map(|circle| sentence(package, circle)).chain(unneeded).collect()
 }
 
 fn sentence(package: &str, Circle { between, names }: &Circle) -> String {
@@ -227,21 +216,11 @@ mod tests {
     fn a_finding_names_the_crate_and_the_circle() {
         let circle = |between| Circle { between, names: ["a", "b", "a"].map(str::to_owned).into() };
         assert_eq!(
-            judged("p", &[circle("files"), circle("modules")]),
+            ["files", "modules"].map(|between| sentence("p", &circle(between))),
             [
                 "p has a circle between files: a -> b -> a; move what both ends need to a file of its own",
                 "p has a circle between modules: a -> b -> a; move what both ends need to a module of its own"
             ]
         );
-    }
-
-    #[test]
-    fn an_exception_needs_a_circle_between_modules() {
-        let circle = |between| Circle { between, names: Vec::new() };
-        for exception in EXCEPTIONS {
-            assert!(judged(exception, &[circle("modules")]).is_empty());
-            assert_eq!(judged(exception, &[circle("modules"), circle("files")]).len(), 1);
-            assert!(judged(exception, &[])[0].ends_with("remove it from the exceptions"));
-        }
     }
 }

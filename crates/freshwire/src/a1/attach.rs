@@ -3,8 +3,8 @@
 use super::config::SinkConfig;
 use super::connection::Connection;
 use super::group::Group;
+use crate::error::SenderError;
 use crate::sender::Sender;
-use crate::sender::error::SenderError;
 use crate::sink::handle::Sink;
 
 /// Sinks over A1.

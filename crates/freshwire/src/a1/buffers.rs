@@ -16,7 +16,7 @@ use self::state::{Shared, State};
 use super::config::SinkConfig;
 use super::connection::{Connection, NodeNotifier};
 use super::group::Group;
-use crate::sender::error::SenderError;
+use crate::error::SenderError;
 use crate::sink::ended::{CloseMode, Ended};
 use crate::sink::handle::{Monitor, Notifier, Sink};
 

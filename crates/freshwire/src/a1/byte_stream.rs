@@ -14,8 +14,8 @@ use super::config::SinkConfig;
 use super::connection::Connection;
 use super::events::Events;
 use crate::choice;
+use crate::error::SenderError;
 use crate::sender::Sender;
-use crate::sender::error::SenderError;
 use crate::sink::handle::Sink;
 
 /// Largest message of a [`ByteStream`], in bytes.

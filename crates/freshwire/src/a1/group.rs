@@ -13,8 +13,8 @@ use super::record_source::RecordSource;
 use super::shared::Shared;
 use super::sink::{AttachedSink, CloseAction, Keeper, NodeServer};
 use super::source::RingSource;
-use crate::sender::error::SenderError;
-use crate::sink::carrier::CarrierInUse;
+use crate::carrier::CarrierInUse;
+use crate::error::SenderError;
 use crate::sink::handle::Sink;
 use crate::sink::shared::SinkShared;
 

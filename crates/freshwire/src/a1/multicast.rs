@@ -14,7 +14,7 @@ use freshwire_record::Timestamp;
 use super::group_config::{GroupConfig, GroupStats};
 use super::joined::interface_of;
 use super::sink::{AttachedSink, CloseAction};
-use crate::sender::error::SenderError;
+use crate::error::SenderError;
 use crate::sink::ended::{Ended, SinkError};
 
 /// How many packets of one group leave before it is somebody else's turn.

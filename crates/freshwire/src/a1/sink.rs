@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
     use crate::a1::source::RingSource;
-    use crate::sink::carrier::CarrierInUse;
+    use crate::carrier::CarrierInUse;
 
     const NOW: Timestamp = Timestamp::from_nanos(5);
 

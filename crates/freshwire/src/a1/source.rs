@@ -127,7 +127,7 @@ impl RecordSource for RingSource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::carrier::CarrierInUse;
+    use crate::carrier::CarrierInUse;
     use freshwire_ring::{Config, Meta, Producer, Region};
 
     fn ring() -> (Producer, RingSource) {

@@ -9,13 +9,13 @@ use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Taken};
 
 use super::path::DatagramPath;
-use crate::engine::offer::Payload;
-use crate::engine::queue::{Pick, RecordQueue, part_within};
-use crate::engine::turn::Scratch;
-use crate::engine::turn::{MAX_SLEEP, OfferOutcome, TurnOutcome};
 use crate::sink::config::SinkConfig;
 use crate::sink::ended::{CloseMode, SinkError};
 use crate::sink::shared::SinkShared;
+use crate::turn::Scratch;
+use crate::turn::offer::Payload;
+use crate::turn::queue::{Pick, RecordQueue, part_within};
+use crate::turn::{MAX_SLEEP, OfferOutcome, TurnOutcome};
 
 /// How many pieces one sink sends before the engine turns to the next one.
 const PIECES_PER_TURN: usize = 256;

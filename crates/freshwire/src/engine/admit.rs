@@ -1,4 +1,4 @@
-//! From a connected stream to a any_sink that the engine can serve.
+//! From a connected stream to a sink that the engine can serve.
 
 use std::io;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use freshwire_ring::Consumer;
 
 use super::any_sink::AnySink;
 use super::choose::{CarrierChoice, KernelRing, choose, needs_no_engine};
+use crate::carrier::{CarrierError, CarrierInUse};
+use crate::error::SenderError;
 use crate::kernel::direct::Direct;
 use crate::kernel::feed::{Feed, Parts as FeedParts};
 use crate::kernel::sink::{KernelSink, Source};
-use crate::kernel::view::KernelView;
-use crate::sender::error::SenderError;
-use crate::sink::carrier::{CarrierError, CarrierInUse};
+use crate::kernel_view::KernelView;
 use crate::sink::config::SinkConfig;
 use crate::sink::shared::SinkShared;
 use crate::tcp::sink::{Limits, Parts, TcpSink};
 
-/// A any_sink for the engine, and what its owner gets.
+/// A sink for the engine, and its owner's part.
 pub(crate) struct Admission {
     pub(crate) any_sink: AnySink,
     pub(crate) shared: Arc<SinkShared>,
@@ -26,7 +26,7 @@ pub(crate) struct Admission {
     pub(crate) direct: Option<Direct>,
 }
 
-/// Chooses the carrier and makes the any_sink.
+/// Chooses the carrier and makes the sink.
 pub(crate) fn admit(
     socket: TcpSocket,
     consumer: Consumer,

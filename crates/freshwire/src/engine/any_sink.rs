@@ -9,15 +9,15 @@ use freshwire_io::tcp::{IoSlice, TcpSocket};
 use freshwire_record::Timestamp;
 use freshwire_ring::prefetch;
 
-use super::offer::Payload;
-use super::turn::Scratch;
-use super::turn::{OfferOutcome, TurnOutcome};
 use crate::datagram::sink::DatagramSink;
 use crate::kernel::sink::KernelSink;
 use crate::sink::ended::{CloseMode, Ended, SinkError};
 use crate::sink::shared::SinkShared;
+use crate::tcp::TcpScratch;
 use crate::tcp::batch::{Plan, PlannedWrite};
 use crate::tcp::sink::TcpSink;
+use crate::turn::offer::Payload;
+use crate::turn::{OfferOutcome, TurnOutcome};
 
 pub(crate) enum AnySink {
     Tcp(Box<TcpSink>),
@@ -72,11 +72,15 @@ impl AnySink {
         }
     }
 
-    pub(crate) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<TurnOutcome, SinkError> {
+    pub(crate) fn turn(
+        &mut self,
+        now: Timestamp,
+        scratch: &mut TcpScratch,
+    ) -> Result<TurnOutcome, SinkError> {
         let next = match self {
             Self::Tcp(sink) => sink.turn(now, scratch),
-            Self::Kernel(sink) => sink.turn(now, scratch),
-            Self::Datagrams(sink) => sink.turn(now, scratch),
+            Self::Kernel(sink) => sink.turn(now, &mut scratch.shared),
+            Self::Datagrams(sink) => sink.turn(now, &mut scratch.shared),
         };
         self.shared().note_change();
         next
@@ -87,7 +91,7 @@ impl AnySink {
     pub(crate) fn begin_turn(
         &mut self,
         now: Timestamp,
-        scratch: &mut Scratch,
+        scratch: &mut TcpScratch,
     ) -> Result<Option<TurnOutcome>, SinkError> {
         let Self::Tcp(sink) = self else { return self.turn(now, scratch).map(Some) };
         let next = sink.begin_turn(now, scratch);
@@ -98,7 +102,7 @@ impl AnySink {
     }
 
     /// Adds what that write takes; see [`TcpSink::slices`].
-    pub(crate) fn slices(&self, scratch: &mut Scratch, out: &mut Vec<IoSlice>) {
+    pub(crate) fn slices(&self, scratch: &mut TcpScratch, out: &mut Vec<IoSlice>) {
         if let Self::Tcp(sink) = self {
             sink.slices(scratch, out);
         }
@@ -109,7 +113,7 @@ impl AnySink {
         &mut self,
         now: Timestamp,
         sent: io::Result<Option<usize>>,
-        scratch: &mut Scratch,
+        scratch: &mut TcpScratch,
     ) -> Result<TurnOutcome, SinkError> {
         let Self::Tcp(sink) = self else { return self.turn(now, scratch) };
         let next = sink.end_turn(now, sent, scratch);
@@ -123,12 +127,12 @@ impl AnySink {
         now: Timestamp,
         record: &Record,
         payload: &mut Payload,
-        scratch: &mut Scratch,
+        scratch: &mut TcpScratch,
     ) -> io::Result<OfferOutcome> {
         match self {
             Self::Tcp(sink) => sink.send_at_once(now, record, payload, scratch),
             Self::Kernel(_) => Ok(OfferOutcome::Declined),
-            Self::Datagrams(sink) => sink.send_at_once(now, record, payload, scratch),
+            Self::Datagrams(sink) => sink.send_at_once(now, record, payload, &mut scratch.shared),
         }
     }
 
@@ -140,7 +144,7 @@ impl AnySink {
         record: &Record,
         payload: &mut Payload,
         plan: &mut Plan,
-        scratch: &mut Scratch,
+        scratch: &mut TcpScratch,
     ) -> io::Result<Result<PlannedWrite, OfferOutcome>> {
         match self {
             Self::Tcp(sink) => {
@@ -157,7 +161,7 @@ impl AnySink {
         write: &PlannedWrite,
         sent: Option<usize>,
         plan: &Plan,
-        scratch: &mut Scratch,
+        scratch: &mut TcpScratch,
     ) -> OfferOutcome {
         match self {
             Self::Tcp(sink) => sink.end_at_once(now, write, sent, plan, scratch),
@@ -171,12 +175,12 @@ impl AnySink {
         now: Timestamp,
         newcomer: &Record,
         has_room: &mut dyn FnMut() -> bool,
-        scratch: &mut Scratch,
+        scratch: &mut TcpScratch,
     ) {
         match self {
             Self::Tcp(sink) => sink.make_room(now, newcomer, has_room, scratch),
             Self::Kernel(_) => {}
-            Self::Datagrams(sink) => sink.make_room(now, newcomer, has_room, scratch),
+            Self::Datagrams(sink) => sink.make_room(now, newcomer, has_room, &mut scratch.shared),
         }
     }
 

@@ -7,7 +7,7 @@ use freshwire_io::tcp::TcpSocket;
 use freshwire_media::framing::Framing;
 use freshwire_ring::{Config, Producer, Region};
 
-use crate::sink::carrier::{Carrier, CarrierError};
+use crate::carrier::{Carrier, CarrierError};
 use crate::sink::config::SinkConfig;
 
 /// A ring in the kernel, and the right to fill it.

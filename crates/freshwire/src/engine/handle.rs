@@ -15,18 +15,18 @@ use freshwire_ring::Consumer;
 use super::admit::{Admission, admit};
 use super::any_sink::AnySink;
 use super::load::{Load, Place};
-use super::offer::{Offer, Target};
 use super::scheduler::Command;
 use super::scheduler::Scheduler;
+use crate::carrier::CarrierInUse;
 use crate::datagram::path::DatagramPath;
 use crate::datagram::sink::DatagramSink;
+use crate::error::SenderError;
 use crate::kernel::direct::Direct;
-use crate::sender::error::SenderError;
-use crate::sink::carrier::CarrierInUse;
 use crate::sink::config::SinkConfig;
 use crate::sink::ended::CloseMode;
 use crate::sink::handle::{Server, Sink};
 use crate::sink::shared::SinkShared;
+use crate::turn::offer::{Offer, Target};
 
 /// Adds sinks to an engine, from any thread.
 #[derive(Clone)]

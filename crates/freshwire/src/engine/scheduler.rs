@@ -15,12 +15,12 @@ use freshwire_record::Timestamp;
 
 use super::any_sink::AnySink;
 use super::load::Place;
-use super::offer::Payload;
-use super::offer::{Offer, Target};
-use super::turn::Scratch;
-use super::turn::{OfferOutcome, TurnOutcome};
 use crate::sink::ended::{CloseMode, Ended, SinkError};
+use crate::tcp::TcpScratch;
 use crate::tcp::batch::{Batching, PlannedWrite, write_together};
+use crate::turn::offer::Payload;
+use crate::turn::offer::{Offer, Target};
+use crate::turn::{OfferOutcome, TurnOutcome};
 
 /// How many turns ahead a sink's state is prefetched. A sink is three pointers deep (see [`AnySink::prefetch`]): each turn fetches one level.
 const PREFETCHED_TURNS: usize = 3;
@@ -45,7 +45,7 @@ pub(crate) struct Scheduler {
     sinks: BTreeMap<u64, Entry>,
     timers: Timers,
     again: Vec<u64>,
-    scratch: Scratch,
+    scratch: TcpScratch,
     batching: Batching,
     /// When the engine's thread wakes up by itself; zero while it is awake.
     sleeps_until: Timestamp,
@@ -177,7 +177,7 @@ struct TurnContext<'a> {
     poller: &'a Poller,
     timers: &'a mut Timers,
     again: &'a mut Vec<u64>,
-    scratch: &'a mut Scratch,
+    scratch: &'a mut TcpScratch,
 }
 
 /// A sink that was asked for, with the place of what is for it.
@@ -357,7 +357,7 @@ impl Scheduler {
             sinks: BTreeMap::new(),
             timers: BinaryHeap::new(),
             again: Vec::new(),
-            scratch: Scratch::default(),
+            scratch: TcpScratch::default(),
             batching: Batching::default(),
             sleeps_until: Timestamp::ZERO,
             stopped: false,

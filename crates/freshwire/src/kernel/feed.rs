@@ -10,13 +10,13 @@ use freshwire_media::framing::Framer;
 use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Meta, Producer, PushError, RecordStatus, Stage, Taken};
 
-use crate::engine::queue::{PAST_WAIT, PICKS_PER_TURN, list, report_dropped};
-use crate::engine::turn::Scratch;
-use crate::engine::turn::{MAX_SLEEP, TurnOutcome};
 use crate::sink::reserve::Reserve;
 use crate::sink::shared::SinkShared;
 use crate::stats::SinkStats;
 use crate::tcp::estimate::Estimate;
+use crate::turn::Scratch;
+use crate::turn::queue::{PAST_WAIT, PICKS_PER_TURN, list, report_dropped};
+use crate::turn::{MAX_SLEEP, TurnOutcome};
 
 /// How often acknowledgements are looked for: a quarter round trip within this.
 const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(25));

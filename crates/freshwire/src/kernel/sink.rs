@@ -1,4 +1,4 @@
-//! One any_sink whose records the kernel takes from a ring of its own.
+//! A sink whose records the kernel takes from a ring of its own.
 //!
 //! ```text
 //!  in order, raw:   application ──push──► the kernel's ring ──► TCP      the engine ends the connection, no more
@@ -17,10 +17,10 @@ use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Editor};
 
 use super::feed::Feed;
-use crate::engine::turn::Scratch;
-use crate::engine::turn::TurnOutcome;
 use crate::sink::ended::{CloseMode, Ended, SinkError};
 use crate::sink::shared::SinkShared;
+use crate::turn::Scratch;
+use crate::turn::TurnOutcome;
 
 /// How often the end of the last acknowledgement is looked for after the stream's end, and that of the last record.
 const FLUSH_WATCH: Duration = Duration::from_millis(25);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use freshwire_ring::{Meta, Producer, PushError as RingError, Record};
 
-use super::error::PushError;
 use crate::engine::{EngineHandle, GroupShare};
+use crate::error::PushError;
 use crate::kernel::direct::Direct;
 use crate::sink::handle::Notifier;
 use crate::sink::id::{SinkId, StaleSink};

@@ -4,9 +4,9 @@ use freshwire_ring::{Meta, Producer, PushError as RingError, Region, Stored};
 
 use super::Sender;
 use super::entry::{EngineSinkId, Entry, find, note_engine};
-use crate::engine::offer::{Offer, OfferRoom, Target};
 use crate::fanout::MAX_AT_ONCE;
 use crate::sink::id::{SinkId, StaleSink};
+use crate::turn::offer::{Offer, OfferRoom, Target};
 
 /// Fan-out, with the feature `fanout`.
 impl Sender {

@@ -3,9 +3,9 @@ use std::time::Duration;
 use freshwire_choice::Choice;
 use freshwire_media::framing::{Framer, Framing};
 
-use super::carrier::Carrier;
 use super::reserve::Reserve;
 use super::seal::Seal;
+use crate::carrier::Carrier;
 
 /// Default bound on the bottleneck queue that a sink may build.
 pub const DEFAULT_QUEUE_TARGET: Duration = Duration::from_millis(50);

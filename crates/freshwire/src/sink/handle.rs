@@ -7,7 +7,7 @@ use super::shared::SinkShared;
 use crate::stats::SinkSnapshot;
 use freshwire_record::Rate;
 
-/// One any_sink, served by an engine or an A1 node. Dropping it closes the any_sink with
+/// One destination, served by an engine or an A1 node. Dropping it closes the destination with
 /// [`CloseMode::FinishRecord`], and aborts after [`SinkConfig::linger`](crate::SinkConfig::linger).
 pub struct Sink {
     id: SinkId,

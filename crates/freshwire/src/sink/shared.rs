@@ -9,10 +9,10 @@ use freshwire_io::poll::Event;
 use freshwire_record::Timestamp;
 use freshwire_ring::MAX_KEPT_FATES;
 
-use super::carrier::CarrierInUse;
 use super::ended::Ended;
 use super::signal::Signal;
-use crate::kernel::view::KernelView;
+use crate::carrier::CarrierInUse;
+use crate::kernel_view::KernelView;
 use crate::stats::{SinkSnapshot, SinkStats};
 
 /// The state of a sink that its engine and its owner share.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use freshwire_io::tcp::{BatchWrite, IoSlice, MAX_SLICES, SendBatch, TcpSocket};
 
-use crate::engine::offer::Payload;
+use crate::turn::offer::Payload;
 
 /// Fewer writes than this are made one by one.
 const FEWEST: usize = 4;

@@ -8,8 +8,8 @@ use freshwire_io::tcp::{IoSlice, MAX_SLICES, TcpSocket};
 use freshwire_ring::{Consumer, RawSlice};
 
 use super::committed::{CommittedRecords, Number};
-use crate::engine::offer::Payload;
 use crate::sink::seal::Seal;
+use crate::turn::offer::Payload;
 
 /// A stretch of the stream: framing bytes, then bytes of a committed record.
 struct Piece {

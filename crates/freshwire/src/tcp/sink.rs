@@ -1,4 +1,4 @@
-//! One any_sink: the ring it is fed from, the choice, the framing and the socket.
+//! A sink over TCP: the ring it is fed from, the choice, the framing and the socket.
 
 mod batched;
 mod bypass;
@@ -19,12 +19,12 @@ use freshwire_ring::{Consumer, prefetch};
 
 use super::committed::{CommittedRecord, CommittedRecords, Number};
 use super::output::{End, Output, WriteTarget, Written};
-use crate::engine::queue::RecordQueue;
-use crate::engine::turn::Scratch;
-use crate::engine::turn::{MAX_SLEEP, TurnOutcome};
 use crate::sink::ended::{CloseMode, Ended, SinkError};
 use crate::sink::seal::Seal;
 use crate::sink::shared::SinkShared;
+use crate::tcp::TcpScratch;
+use crate::turn::queue::RecordQueue;
+use crate::turn::{MAX_SLEEP, TurnOutcome};
 pub(crate) use path::Limits;
 use path::Path;
 
@@ -162,7 +162,11 @@ impl TcpSink {
     }
 
     /// Takes in what happened on the path and writes as much as the reserve asks for.
-    pub(crate) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<TurnOutcome, SinkError> {
+    pub(crate) fn turn(
+        &mut self,
+        now: Timestamp,
+        scratch: &mut TcpScratch,
+    ) -> Result<TurnOutcome, SinkError> {
         if now >= self.ending.give_up_at {
             return self.abort(SinkError::Lingered);
         }
@@ -188,13 +192,13 @@ impl TcpSink {
     }
 
     /// Uses the engine's buffers from now on, except where something waits in its own.
-    fn borrow(&mut self, scratch: &mut Scratch) {
+    fn borrow(&mut self, scratch: &mut TcpScratch) {
         self.output.borrow(&mut scratch.write);
         self.committed.borrow(&mut scratch.committed);
     }
 
     /// Gives the engine its buffers back, except those in which something waits.
-    fn give_back(&mut self, scratch: &mut Scratch) {
+    fn give_back(&mut self, scratch: &mut TcpScratch) {
         self.output.give_back(&mut scratch.write);
         self.committed.give_back(&mut scratch.committed);
     }
@@ -205,7 +209,7 @@ impl TcpSink {
     }
 
     /// Writes until nothing may be written now, beginning with the turn's write of this number.
-    fn serve(&mut self, first: usize, now: Timestamp, scratch: &mut Scratch) -> io::Result<TurnOutcome> {
+    fn serve(&mut self, first: usize, now: Timestamp, scratch: &mut TcpScratch) -> io::Result<TurnOutcome> {
         for write in first..WRITES_PER_TURN {
             if let ControlFlow::Break(next) = self.before_write(write, now, scratch)? {
                 return Ok(next);
@@ -223,7 +227,7 @@ impl TcpSink {
         &mut self,
         write: usize,
         now: Timestamp,
-        scratch: &mut Scratch,
+        scratch: &mut TcpScratch,
     ) -> io::Result<ControlFlow<TurnOutcome>> {
         if write > 0 || !self.path.is_known(now, &self.output) {
             self.path.look(now, &self.socket, &mut self.queue.consumer, &self.queue.shared)?;
@@ -296,7 +300,7 @@ impl TcpSink {
     }
 
     /// Writes what is committed. False: the socket has no room.
-    fn write(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<bool> {
+    fn write(&mut self, now: Timestamp, scratch: &mut TcpScratch) -> io::Result<bool> {
         let target =
             WriteTarget { socket: &self.socket, source: &self.queue.consumer, committed: &self.committed };
         let written = self.output.write(target, &mut scratch.write)?;
@@ -304,7 +308,7 @@ impl TcpSink {
     }
 
     /// Takes note of a write. False: the socket has no room for the rest.
-    fn written(&mut self, written: Option<Written>, now: Timestamp, scratch: &mut Scratch) -> bool {
+    fn written(&mut self, written: Option<Written>, now: Timestamp, scratch: &mut TcpScratch) -> bool {
         let Some(written) = written else { return false };
         self.path.wrote(written.wire);
         self.queue.shared.stats.on_write(written.wire);

@@ -445,7 +445,7 @@ fn a_sink_is_waited_for_as_over_tcp() {
     let pair = pair();
     let mut sender = sender(1);
     let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
-    let watch = freshwire::sink::SinkWatch::new(&sink).unwrap();
+    let watch = freshwire::watch::SinkWatch::new(&sink).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let wait = async {
         let number = watch.push(&mut sender, b"hello", &Meta::default()).await.unwrap();

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use freshwire::choice::Gate;
-use freshwire::sink::SinkWatch;
+use freshwire::watch::SinkWatch;
 use freshwire::{Ended, Sink};
 
 use super::member::{Identity, WatchRequest, WatcherSnapshot};

@@ -5,7 +5,7 @@ use freshwire_ring::{Config, Meta, Region};
 
 use super::*;
 use crate::a1::source::RingSource;
-use crate::sink::carrier::CarrierInUse;
+use crate::carrier::CarrierInUse;
 use crate::sink::shared::SinkShared;
 
 pub(super) fn core(config: NodeConfig) -> Core {

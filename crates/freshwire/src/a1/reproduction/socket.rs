@@ -16,7 +16,7 @@ use crate::a1::connection::Connection;
 use crate::a1::error::{BindError, ConnectError};
 use crate::a1::node::Node;
 use crate::choice;
-use crate::sender::error::SenderError;
+use crate::error::SenderError;
 use crate::sink::ended::{CloseMode, Ended};
 
 /// Largest number of sinks of a socket.

@@ -7,10 +7,10 @@ use freshwire_io::tcp::IoSlice;
 use freshwire_record::Timestamp;
 
 use super::TcpSink;
-use crate::engine::turn::Scratch;
-use crate::engine::turn::TurnOutcome;
 use crate::sink::ended::SinkError;
+use crate::tcp::TcpScratch;
 use crate::tcp::output::WriteTarget;
+use crate::turn::TurnOutcome;
 
 impl TcpSink {
     /// Begins a turn. `None`: its first write is to be made, of [`slices`](Self::slices), and [`end_turn`](Self::end_turn) follows. Else
@@ -18,7 +18,7 @@ impl TcpSink {
     pub(crate) fn begin_turn(
         &mut self,
         now: Timestamp,
-        scratch: &mut Scratch,
+        scratch: &mut TcpScratch,
     ) -> Result<Option<TurnOutcome>, SinkError> {
         // An encrypted stream has bytes of its own, which are made with the write.
         if now >= self.ending.give_up_at || self.output.is_sealed() {
@@ -37,7 +37,7 @@ impl TcpSink {
     }
 
     /// Adds what the write takes. It stays where it is until [`end_turn`](Self::end_turn).
-    pub(crate) fn slices(&self, scratch: &mut Scratch, out: &mut Vec<IoSlice>) {
+    pub(crate) fn slices(&self, scratch: &mut TcpScratch, out: &mut Vec<IoSlice>) {
         let target =
             WriteTarget { socket: &self.socket, source: &self.queue.consumer, committed: &self.committed };
         out.extend_from_slice(self.output.list(target, &mut scratch.write));
@@ -48,7 +48,7 @@ impl TcpSink {
         &mut self,
         now: Timestamp,
         sent: io::Result<Option<usize>>,
-        scratch: &mut Scratch,
+        scratch: &mut TcpScratch,
     ) -> Result<TurnOutcome, SinkError> {
         let next = self.go_on(now, sent, scratch);
         self.give_back(scratch);
@@ -59,7 +59,7 @@ impl TcpSink {
         &mut self,
         now: Timestamp,
         sent: io::Result<Option<usize>>,
-        scratch: &mut Scratch,
+        scratch: &mut TcpScratch,
     ) -> io::Result<TurnOutcome> {
         let written = sent?.map(|sent| self.output.took(sent, &mut scratch.write));
         let is_whole = self.written(written, now, scratch);

@@ -7,12 +7,12 @@ use freshwire_media::framing::Piece;
 use freshwire_record::Timestamp;
 
 use super::{Closing, TcpSink};
-use crate::engine::offer::Payload;
-use crate::engine::queue::part_within;
-use crate::engine::turn::OfferOutcome;
-use crate::engine::turn::Scratch;
+use crate::tcp::TcpScratch;
 use crate::tcp::batch::{Plan, PlannedPiece, PlannedWrite};
 use crate::tcp::output::End;
+use crate::turn::OfferOutcome;
+use crate::turn::offer::Payload;
+use crate::turn::queue::part_within;
 
 impl TcpSink {
     /// Begins the record if it would be the next one on the wire now: the same questions as in a [`turn`](TcpSink::turn),
@@ -22,7 +22,7 @@ impl TcpSink {
         now: Timestamp,
         record: &Record,
         payload: &mut Payload,
-        scratch: &mut Scratch,
+        scratch: &mut TcpScratch,
     ) -> io::Result<OfferOutcome> {
         if !self.may_send(now, record, scratch)? {
             return Ok(OfferOutcome::Declined);
@@ -47,7 +47,7 @@ impl TcpSink {
         now: Timestamp,
         record: &Record,
         plan: &mut Plan,
-        scratch: &mut Scratch,
+        scratch: &mut TcpScratch,
     ) -> io::Result<Option<PlannedWrite>> {
         if !self.may_send(now, record, scratch)? {
             return Ok(None);
@@ -78,7 +78,7 @@ impl TcpSink {
         write: &PlannedWrite,
         sent: Option<usize>,
         plan: &Plan,
-        scratch: &mut Scratch,
+        scratch: &mut TcpScratch,
     ) -> OfferOutcome {
         let sent = sent.unwrap_or(0) as u64;
         if sent < write.bytes {
@@ -98,12 +98,12 @@ impl TcpSink {
     }
 
     /// Whether a record that comes now is sent past the ring.
-    fn may_send(&mut self, now: Timestamp, record: &Record, scratch: &mut Scratch) -> io::Result<bool> {
+    fn may_send(&mut self, now: Timestamp, record: &Record, scratch: &mut TcpScratch) -> io::Result<bool> {
         if !self.is_idle() || !self.has_room(now, record.len)? {
             return Ok(false);
         }
         if self.queue.consumer.has_untold() {
-            self.queue.report_drops_by_others(scratch);
+            self.queue.report_drops_by_others(&mut scratch.shared);
         }
         let view = self.path.view(now, 0);
         Ok(self.queue.wants(now, record, &view))
@@ -157,9 +157,9 @@ impl TcpSink {
         &mut self,
         record: &Record,
         payload: &mut Payload,
-        scratch: &mut Scratch,
+        scratch: &mut TcpScratch,
     ) -> io::Result<Result<u64, FirstPiece>> {
-        let head = &mut scratch.head;
+        let head = &mut scratch.shared.head;
         head.clear();
         let piece = self.queue.framer.next(usize::MAX, head);
         let Some(Piece { payload: body, last: true, .. }) = &piece else {
@@ -178,12 +178,12 @@ impl TcpSink {
         committed: FirstPiece,
         record: &Record,
         payload: &mut Payload,
-        scratch: &mut Scratch,
+        scratch: &mut TcpScratch,
     ) -> io::Result<u64> {
         let number = Some(self.committed.next_number());
         let output = &mut self.output;
-        output.heads().extend_from_slice(&scratch.head);
-        let (mut head, mut piece) = (scratch.head.len(), committed.piece);
+        output.heads().extend_from_slice(&scratch.shared.head);
+        let (mut head, mut piece) = (scratch.shared.head.len(), committed.piece);
         while let Some(Piece { payload: body, last, .. }) = piece {
             let (start, len) = part_within(&body, record.len);
             output.push(number, head, start, len);
@@ -203,7 +203,7 @@ impl TcpSink {
     }
 }
 
-/// The first piece of a record, whose framing bytes are in `scratch.head`.
+/// The first piece of a record, whose framing bytes are in `scratch.shared.head`.
 struct FirstPiece {
     /// `None`: the framing has nothing to say of the record.
     piece: Option<Piece>,

@@ -6,10 +6,10 @@ use freshwire_record::Timestamp;
 use freshwire_ring::Taken;
 
 use super::TcpSink;
-use crate::engine::queue::{Pick, part_within};
-use crate::engine::turn::Scratch;
+use crate::tcp::TcpScratch;
 use crate::tcp::committed::CommittedRecord;
 use crate::tcp::output::End;
+use crate::turn::queue::{Pick, part_within};
 
 /// The most bytes that one write carries.
 const MAX_WRITE: u64 = 256 << 10;
@@ -23,7 +23,7 @@ const CHUNK_HEADER: u64 = 8;
 impl TcpSink {
     /// Commits pieces worth `budget` bytes as far as the policy names records, rounded up to whole segments: a segment
     /// that is not full costs the path as many packets as a full one (Marigi 2012, section 4.1.5).
-    pub(super) fn gather(&mut self, now: Timestamp, budget: u64, scratch: &mut Scratch) {
+    pub(super) fn gather(&mut self, now: Timestamp, budget: u64, scratch: &mut TcpScratch) {
         let (mss, unsent) = (self.path.mss(), self.path.unsent());
         let goal = (unsent + budget.min(MAX_WRITE)).next_multiple_of(mss);
         self.drained = false;
@@ -160,9 +160,9 @@ impl TcpSink {
     }
 
     /// Commits the record that the policy names. False: there is none for now.
-    fn pick(&mut self, now: Timestamp, scratch: &mut Scratch) -> bool {
+    fn pick(&mut self, now: Timestamp, scratch: &mut TcpScratch) -> bool {
         let Self { queue, path, output, .. } = self;
-        let picked = queue.pick(now, || path.view(now, output.planned()), scratch);
+        let picked = queue.pick(now, || path.view(now, output.planned()), &mut scratch.shared);
         // Before a keyframe that takes seconds, the decoder is to show what it holds.
         self.replace();
         let Some(Pick { taken, is_last }) = picked else { return false };
@@ -172,22 +172,22 @@ impl TcpSink {
     }
 
     /// Commits a record that the policy wants before the rest of the open one. False: there is none.
-    fn overtake(&mut self, now: Timestamp, scratch: &mut Scratch) -> bool {
+    fn overtake(&mut self, now: Timestamp, scratch: &mut TcpScratch) -> bool {
         let Some(open) = self.committed.opened().map(CommittedRecord::record) else { return false };
-        let Some(taken) = self.queue.overtake(now, &open, scratch) else { return false };
+        let Some(taken) = self.queue.overtake(now, &open, &mut scratch.shared) else { return false };
         self.begin(taken, now);
         true
     }
 
-    /// See [`RecordQueue::make_room`](crate::engine::queue::RecordQueue::make_room).
+    /// See [`RecordQueue::make_room`](crate::turn::queue::RecordQueue::make_room).
     pub(crate) fn make_room(
         &mut self,
         now: Timestamp,
         newcomer: &Record,
         has_room: &mut dyn FnMut() -> bool,
-        scratch: &mut Scratch,
+        scratch: &mut TcpScratch,
     ) {
-        self.queue.make_room(now, newcomer, has_room, scratch);
+        self.queue.make_room(now, newcomer, has_room, &mut scratch.shared);
     }
 
     fn begin(&mut self, taken: Taken, now: Timestamp) {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use freshwire_io::poll::Event;
 use freshwire_ring::{Fate, Meta};
 
-use super::ended::Ended;
-use super::handle::Sink;
-use super::id::{SinkId, StaleSink};
-use super::shared::SinkShared;
+use crate::error::PushError;
 use crate::sender::Sender;
-use crate::sender::error::PushError;
+use crate::sink::ended::Ended;
+use crate::sink::handle::Sink;
+use crate::sink::id::{SinkId, StaleSink};
+use crate::sink::shared::SinkShared;
 
 impl Sink {
     /// Returns a file that becomes readable when something has become of records, or the sink has ended: a push may find

@@ -9,7 +9,7 @@ use freshwire_media::framing::Framer;
 use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Taken};
 
-use super::turn::Scratch;
+use super::Scratch;
 use crate::sink::shared::SinkShared;
 use crate::stats::SinkStats;
 

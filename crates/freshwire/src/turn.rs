@@ -1,13 +1,12 @@
-//! The report of a sink's turn to the scheduler, and the memory that turns share.
+//! A turn of a sink: its queue, what it offers past its ring, its report to the scheduler, and the memory that turns share.
+
+pub(crate) mod offer;
+pub(crate) mod queue;
 
 use std::time::Duration;
 
 use freshwire_choice::{Reason, Record};
 use freshwire_record::Timestamp;
-
-use crate::tcp::batch::Plan;
-use crate::tcp::committed::Room;
-use crate::tcp::output::WriteBuffers;
 
 /// The longest sleep on a ring. A producer that is killed between its push and its notification leaves a record that
 /// nobody calls for (spec/ring.md R-ROLE-7).
@@ -38,13 +37,10 @@ pub(crate) enum OfferOutcome {
     Partial,
 }
 
-/// Room for listings and system calls. No sink needs it between its turns, so the engine has it once.
+/// Room for listings and framing bytes. No sink needs it between its turns, so the engine has it once.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) records: Vec<Record>,
     pub(crate) gone: Vec<(u64, Reason)>,
     pub(crate) head: Vec<u8>,
-    pub(crate) write: WriteBuffers,
-    pub(crate) committed: Room,
-    pub(crate) plan: Plan,
 }

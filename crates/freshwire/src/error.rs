@@ -5,7 +5,7 @@ use std::io;
 use freshwire_a1::Closed;
 use freshwire_ring::{ClaimError, CreateError, EditError, TooLate};
 
-use crate::sink::carrier::CarrierError;
+use crate::carrier::CarrierError;
 use crate::sink::id::{SinkId, StaleSink};
 
 /// Error of queueing a record. Nothing was queued.

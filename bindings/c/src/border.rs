@@ -57,8 +57,9 @@ pub enum fw_status {
     FW_NOT_PERMITTED = -17,
 }
 
-/// A failure on its way to the caller. One pointer, because a result of several words is copied through memory at each step of a
-/// successful call, in pieces that the processor cannot forward: that was most of what a push cost more than Rust's.
+/// A failure on its way to the caller. It is one pointer: each step of a successful call copies a larger
+/// result through memory, in pieces that defeat the processor's store forwarding. These copies were most of a
+/// push's extra cost over Rust's.
 pub(crate) struct Failure(Box<Words>);
 
 struct Words {

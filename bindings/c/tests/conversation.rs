@@ -1,5 +1,6 @@
-//! The conversations of the Rust tests in C: `conversation.c`, `a1.c` and `websocket.c` in `tests/c`, against the shared and the static
-//! library, and with the address, undefined-behaviour and leak sanitizers, and under valgrind. And what `make install` installs.
+//! The conversations of the Rust tests in C: `conversation.c`, `a1.c` and `websocket.c` in `tests/c`. They
+//! run against the shared and the static library, with the address, undefined-behaviour and leak sanitizers,
+//! and under valgrind. Module `install` tests `make install`.
 
 mod install;
 

@@ -37,13 +37,13 @@ use crate::waiting::{duration, in_slices, interruptible};
 /// Binds to `address`, such as "0.0.0.0:5000"; port 0 lets the kernel choose one. `key` is the node's private key and
 /// `psk` a shared secret, 64 hexadecimal digits each; `allowed` are the public keys of the peers that may connect.
 ///
-/// More keyword arguments, with seconds and bytes. Of the node:
+/// Further keyword arguments, in seconds and bytes. For the node:
 ///
 /// - accept: whether others may connect; backlog: connections that wait for `accept`; ask: decide with `incoming`.
 /// - join: a `Join`, for groups; limits: a `Limits` of the work that strangers can cause.
 /// - receive_buffer: bytes of the socket's buffer; busy_poll: seconds for which a call that waits polls first.
 ///
-/// Of its connections:
+/// For its connections:
 ///
 /// - maximum: a `Qos`, the most that a peer gets; protection: "aead" or "dangerous-plain".
 /// - idle_timeout: seconds of silence after which a connection has ended; keep_alive: seconds between signs of life, or `None`.
@@ -203,10 +203,11 @@ ack_delay=0.025, max_datagram=None, congestion=\"copa\", ecn=True, in_order=Fals
         Ok(Events::new(self.with(py, |node| Ok(node.events()?))?, self.born))
     }
 
-    /// Makes a multicast group for sending, without members. `address` is its address and port, `rate` its sending rate in bits
-    /// per second: there is no congestion control, so the network must provide it. `datagram` is the largest UDP payload in
-    /// bytes, `repair_for` the time in seconds for which sent records are kept for repairs, `interface` a number or an IPv4
-    /// address, `hops` the number of networks to cross.
+    /// Makes a multicast group for sending, without members. `address` is its address and port, `rate` its
+    /// sending rate in bits per second. There is no congestion control, so the network must provide that
+    /// rate. `datagram` is the largest UDP payload in bytes, and `repair_for` the time in seconds for which
+    /// sent records are kept for repairs. `interface` is a number or an IPv4 address, `hops` the number of
+    /// networks to cross.
     #[pyo3(signature = (address, rate, *, datagram = 1200, repair_for = 1.0, interface = None, hops = 1, to_this_machine = true))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
     fn group(

@@ -42,7 +42,8 @@ macro_rules! events {
 }
 
 events! {
-    /// Changes of a sink as a file for `selectors`, `poll` and other event loops: readable from the first change on until `clear`.
+    /// Changes of a sink, as a file for `selectors`, `poll` and other event loops. The file is readable from
+    /// the first change on until `clear`.
     ///
     /// All of one sink have the same file, so let one place wait for it, and do not close it.
     #[pyclass(frozen, module = "freshwire")]
@@ -50,8 +51,8 @@ events! {
 }
 
 events! {
-    /// Changes of a node, a connection or one direction of a byte stream as a file for `selectors`, `poll` and other event loops:
-    /// readable from the first change on until `clear`.
+    /// Changes of a node, a connection or one direction of a byte stream, as a file for `selectors`, `poll`
+    /// and other event loops. The file is readable from the first change on until `clear`.
     ///
     /// All from the same call on the same object have the same file: let one place wait for it, and do not close it.
     /// An `await` in asyncio waits for it too.

@@ -20,9 +20,14 @@ use crate::waiting::{duration, interruptible};
 /// An emulated link without root, for tests: Linux's own TCP and UDP at both ends, and between them a path with this rate, delay, queue
 /// and loss. `with Link(rate="300kbit") as link:` ends it after the block.
 ///
-/// Values are those of the command `freshwire link`: a rate such as "300kbit" or a number of bits per second, `None` for no limit;
-/// a delay in seconds or such as "50ms"; a queue in bytes or such as "64KiB"; a share of lost packets or such as "5%". `burst` is the mean
-/// length of a run of lost packets, and `reorder` such as "1%+5ms" makes a share of the packets so much later. A pair `(up, down)` is for the two directions: up from the near end to the far one.
+/// Values are those of the command `freshwire link`:
+///
+/// - rate: bits per second, or text such as "300kbit"; `None` for no limit.
+/// - delay: seconds, or text such as "50ms"; queue: bytes, or text such as "64KiB".
+/// - loss: the share of lost packets, or text such as "5%"; burst: the mean length of a run of lost packets.
+/// - reorder: text such as "1%+5ms", which delays that share of the packets by that much more.
+///
+/// A pair `(up, down)` sets the directions apart: up leads from the near end to the far one.
 ///
 /// `listen` and `connect` give sockets at the ends. With `to`, a server of this machine is reached at `address` through the link, over TCP
 /// and UDP, for programs that take no socket. Raises `LinkNotPermitted` where the system gives no network namespaces.
@@ -342,8 +347,8 @@ impl Link {
         Ok(socket)
     }
 
-    /// Connects from the near end through the link: to a socket that listens at the far end, to a port there, or without an argument to
-    /// the server given by `to`.
+    /// Connects from the near end through the link. `to` is a listening socket at the far end or a port
+    /// there; without it, the peer is the server that the link's own `to` gives.
     #[pyo3(signature = (to = None, *, timeout = None))]
     fn connect<'py>(
         &self,

@@ -102,8 +102,8 @@ impl Connection {
         }
     }
 
-    /// A file that becomes readable when a message or a report of a missing one has come, the quality of service or a
-    /// membership has changed, or the connection has ended: call `recv(0)`.
+    /// A file that becomes readable on a message, a report of a missing one, a change of the quality of
+    /// service or membership, or the end of the connection. Then call `recv(0)`.
     fn events(&self, py: Python<'_>) -> PyResult<Events> {
         let connection = self.native()?;
         Ok(Events::new(py.detach(|| connection.events())?, self.0.born))

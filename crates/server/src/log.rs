@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_who_stands_still_holds_up_nobody() {
+    fn a_stalled_reader_blocks_no_writer() {
         // Nobody reads: the pipe takes 64 KiB, and the thread blocks in its next write.
         let (unread, pipe) = io::pipe().unwrap();
         let (mut writer, end, lost) = counted(pipe);

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 /// Most clients remembered.
 const CLIENTS: usize = 4096;
 
-/// How often a client may do what it should not do often.
+/// The permitted rate of an action: a burst, and the interval at which it refills by one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
-    /// So many times at once,
+    /// Times in a burst.
     pub(crate) at_once: u32,
-    /// and then one more each such time.
+    /// Time after which one more is permitted.
     pub(crate) each: Duration,
 }
 
-/// Who does something too often has to wait.
+/// Limits the rate of an action for each client; the caller passes the [`Allowance`].
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
     /// For each client: when all that it has done is forgotten.
@@ -33,7 +33,7 @@ impl Throttle {
         let mut clients = self.lock();
         if clients.len() >= CLIENTS && !clients.contains_key(&source) {
             clients.retain(|_, forgiven| *forgiven > now);
-            // All of them have something to be forgiven. Whoever is nearest to forgiveness loses least.
+            // No entry has expired. The loss is least for the client nearest to forgiveness.
             if clients.len() >= CLIENTS
                 && let Some(nearest) =
                     clients.iter().min_by_key(|(_, forgiven)| **forgiven).map(|(ip, _)| *ip)

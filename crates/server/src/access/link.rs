@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_link_is_none_and_what_is_half_one_is_forged() {
+    fn a_query_without_a_link_is_none_and_half_a_link_is_forged() {
         let key = LinkKey::new("a secret of some length");
         let check = |query| key.check(query, Right::View, "live", 0);
         for query in ["", "x=y", "expires=1000", "signature=00"] {

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_characters() {
+    fn a_star_matches_any_characters() {
         let yes = [
             ("*", ""),
             ("*", "live"),

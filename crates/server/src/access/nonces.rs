@@ -15,8 +15,9 @@ const NONCE_LIFE: u64 = 600;
 /// Clocks of one machine go back a little when they are set.
 const NONCE_FUTURE: u64 = 60;
 
-/// Used nonces that are remembered, 100 bytes each. With more of them within their life, the oldest are asked for anew: a
-/// client that makes a connection for each of 100 requests a second still has 160 s for the next request with a nonce.
+/// Used nonces that are remembered, 100 bytes each. With more of them within their life, the oldest are asked
+/// for anew. A client with 100 requests a second, each over a new connection, still has 160 s for the next
+/// request with a nonce.
 const MOST_USED: usize = 16 << 10;
 
 /// Hexadecimal digits of the time, of the serial number, and of the authentication.

@@ -171,7 +171,7 @@ fn an_old_nonce_is_stale_and_no_failure() {
 }
 
 #[test]
-fn who_fails_too_often_waits_even_with_the_right_password() {
+fn a_throttled_client_waits_even_with_the_right_password() {
     let (access, now) = (Access::new(rules()), now());
     let wrong = answer(&access, 0, "anna", "guess", now);
     let right = answer(&access, 0, "anna", "sesame", now);

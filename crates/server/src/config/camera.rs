@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_camera() {
+    fn invalid_camera_urls_are_refused() {
         for url in [
             "",
             "cam",

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_told_apart() {
+    fn sources_are_distinguished_by_their_form() {
         let parse = |text: &str| text.parse::<Source>().expect("a source");
         assert!(matches!(parse("test"), Source::Test(_)));
         assert_eq!(parse("-"), Source::Stdin);

@@ -170,7 +170,7 @@ fn an_error_names_the_file_the_line_and_what_to_do() {
 }
 
 #[test]
-fn beyond_loopback_somebody_has_to_be_kept_out_or_let_in_knowingly() {
+fn listening_beyond_loopback_needs_access_rules_or_open() {
     let listening = |more: &str| parse(&format!("[rtsp]\nlisten = \":8554\"\n{more}")).unwrap();
     let error = listening("").check().unwrap_err().to_string();
     eprintln!("{error}");
@@ -187,7 +187,7 @@ fn beyond_loopback_somebody_has_to_be_kept_out_or_let_in_knowingly() {
 }
 
 #[test]
-fn a_congestion_control_that_nobody_has_is_told_by_the_check() {
+fn an_unknown_congestion_control_fails_the_check() {
     let with = |name: &str| parse(&format!("[hub]\ncongestion = \"{name}\"")).unwrap();
     assert!(with("reno").check().is_ok());
     let error = with("nosuch").check().unwrap_err().to_string();
@@ -195,7 +195,7 @@ fn a_congestion_control_that_nobody_has_is_told_by_the_check() {
 }
 
 #[test]
-fn who_may_do_what_follows_from_the_credentials() {
+fn anonymous_rights_follow_from_the_configuration() {
     let verdict = |text: &str, right, peer: &str| {
         let access = Access::new(parse(text).unwrap().rules());
         let attempt = Attempt {
@@ -257,7 +257,7 @@ fn a_base_path_is_a_path() {
 }
 
 #[test]
-fn what_cannot_change_while_running_is_named() {
+fn settings_that_need_a_restart_are_named() {
     let old = Config::default();
     let new =
         parse("[rtsp]\nlisten = \":1\"\n[hub]\nlatency = \"1s\"\n[limits]\nmax_connections = 1\n[process]\nnice = 0").unwrap();

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn panics_are_told() {
+    async fn panics_are_reported() {
         let tasks = Tasks::new();
         let once = tasks.spawn("a connection", async { panic!("on purpose") });
         once.await.unwrap();

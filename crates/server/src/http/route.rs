@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_stream_leads_nowhere() {
+    fn a_path_without_a_stream_has_no_route() {
         for path in ["//", "//ws", "//values", "/.ts", "/%ff", "*"] {
             assert_eq!(route(path), None, "{path}");
         }

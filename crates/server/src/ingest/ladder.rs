@@ -37,8 +37,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Encoding goes on for this long after the last viewer, who may come back.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// An encoder that gives no picture of a rung for this long, while it gets some, hangs: just less than three of its keyframe
-/// intervals ([`output_arguments`]), so that it is ended within them.
+/// An encoder hangs if it gets pictures but produces none of a rung for this long. The limit is just less
+/// than three of its keyframe intervals ([`output_arguments`]), so the encoder is ended within them.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
 /// The same before its first picture: opening a graphics processor takes seconds, and so does the start of ffmpeg on a busy machine.

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tracks_that_can_be_carried_are_copied_and_other_sound_is_coded() {
+    fn supported_tracks_are_copied_and_other_sound_is_encoded() {
         let probe = |json: &str| read_probe(json.as_bytes());
         let film = probe(
             r#"{"streams":[{"codec_name":"h264","codec_type":"video"},{"codec_name":"ac3","codec_type":"audio"}]}"#,

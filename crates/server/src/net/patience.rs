@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// A connection whose peer has to take what is written in time: from the first write that finds no room, until all of it has
-/// been flushed, at most so long. A peer that takes a byte now and then wins no time by it.
+/// A connection with a time limit for the peer to take written data. The limit runs from the first write that
+/// finds no room until all data has been flushed. A peer that takes a byte now and then gains no time.
 pub(crate) struct Patience<T> {
     inner: T,
     patience: Duration,
@@ -86,7 +86,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_millis(1500);
 
     #[tokio::test]
-    async fn who_takes_nothing_or_hardly_anything_is_not_waited_for() {
+    async fn a_peer_that_takes_little_or_nothing_times_out() {
         for takes in [false, true] {
             let (near, mut far) = tokio::io::duplex(16);
             let mut near = Patience::new(near, PATIENCE);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_takes_each_answer_in_time_may_ask_for_ever() {
+    async fn a_peer_that_takes_each_answer_in_time_never_times_out() {
         let (near, mut far) = tokio::io::duplex(16);
         let mut near = Patience::new(near, PATIENCE);
         let reader = tokio::spawn(async move {

@@ -11,9 +11,11 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// Questions without an answer until a client is taken for gone, where no unacknowledged data shows it earlier.
 const QUESTIONS: u32 = 3;
 
-/// Lets the kernel ask a client after a silence of `every`, and give it up when it has not answered, or not acknowledged what was sent, for
-/// `timeout`. The kernel counts in seconds. A viewer of a stream that nobody publishes would keep its place for ever otherwise, and one that vanishes
-/// while data is on the way for as long as the kernel repeats it: 15 minutes.
+/// Lets the kernel probe a client after a silence of `every`. The kernel gives the client up when it has not
+/// answered, or not acknowledged data, for `timeout`. The kernel counts in seconds.
+///
+/// Without probes, a viewer of a stream that nobody publishes would keep its place for ever. A viewer that
+/// vanishes with data in flight would keep it for as long as the kernel retransmits: 15 minutes.
 pub(super) fn probe(socket: impl AsFd, every: Duration, timeout: Duration) -> rustix::io::Result<()> {
     let second = Duration::from_secs(1);
     sockopt::set_socket_keepalive(&socket, true)?;

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused() {
+    fn oversized_heads_and_bodies_are_refused() {
         let head = format!("OPTIONS * RTSP/1.0\r\nX: {}", "y".repeat(600));
         assert_eq!(read(head.as_bytes(), &[]).1, Some(MessageError::HeadTooLarge(512)));
         let body = b"OPTIONS * RTSP/1.0\r\nContent-Length: 257\r\n\r\n";
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_programs_write_is_taken_as_they_mean_it() {
+    fn lax_syntax_of_clients_and_cameras_is_accepted() {
         let one = |bytes: &[u8]| {
             let (found, error) = read(bytes, &[]);
             assert_eq!((found.len(), error), (1, None), "{}", String::from_utf8_lossy(bytes));

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_stream() {
+    fn invalid_targets_are_refused() {
         let long = format!("rtsp://h/{}", "x".repeat(129));
         let query = format!("rtsp://h/cam?{}", "x".repeat(1025));
         let cases = [

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn offers_with_feedback_are_told_from_others() {
+    fn offers_with_feedback_are_distinguished_from_others() {
         // GStreamer's header.
         let header = "RTP/AVPF;unicast;client_port=5000-5001,RTP/AVPF/TCP;unicast;interleaved=0-1,rtp/avpf;multicast,\
                       RTP/AVP;unicast;client_port=5002-5003,RTP/AVPFX;unicast;client_port=1-2,RTP/SAVPF;client_port=1-2";
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_offer() {
+    fn offers_of_clients_are_parsed() {
         assert_eq!(all("RTP/AVP/TCP;unicast;interleaved=2-3"), [Offer::Interleaved(Some(2))]);
         assert_eq!(all("RTP/AVP/TCP;unicast;interleaved=0-1;mode=record"), [Offer::Interleaved(Some(0))]);
         assert_eq!(all("rtp/avp/tcp"), [Offer::Interleaved(None)]);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_met() {
+    fn unsupported_offers_are_left_out() {
         for header in
             ["", "RTP/AVP", "RTP/AVP;unicast;client_port=x", "RTP/AVP;client_port=65535", "RAW/RAW/UDP"]
         {

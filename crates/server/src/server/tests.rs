@@ -144,7 +144,7 @@ async fn a_reload_that_fails_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_start_says_what_to_do() {
+async fn a_failed_start_names_the_remedy() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listening_on = |address: &str| {
         let mut config = config(&[]);

@@ -105,7 +105,8 @@ impl Member {
         self.report();
     }
 
-    /// Offers a key that has changed. What was queued or marked of the key before is of no use any more. The caller settles the key.
+    /// Offers a key that has changed. Its queued value is superseded, unless the watcher gets every value in
+    /// time. The caller settles the key.
     pub(super) fn offer(&mut self, place: usize, keys: &mut Keys, sender: &mut Sender, now: Timestamp) {
         if self.is_gone || !self.wants(place, keys) {
             return;
@@ -277,7 +278,7 @@ impl Member {
         self.queued.len() < self.room
     }
 
-    /// Of a watcher that gets every value in time, in order: drops from its ring what has become too old.
+    /// Drops stale values from the ring of a watcher that gets every value in time and in order.
     fn drop_expired(&mut self, sender: &mut Sender, now: Timestamp) {
         while let Some(Queued { index, deadline, .. }) = self.queued.front() {
             let (ring, producer) = (self.sink.ring(), sender.producer());

@@ -25,7 +25,7 @@ fn the_handshake_of_the_rfc_is_answered_with_its_key() {
 }
 
 #[test]
-fn what_is_no_handshake_is_refused() {
+fn an_invalid_handshake_is_refused() {
     let without = |name: &'static str| {
         handshake(|request| {
             request.headers_mut().remove(name);

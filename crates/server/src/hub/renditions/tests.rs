@@ -156,7 +156,7 @@ fn names_are_checked_and_places_are_used_again() {
 }
 
 #[test]
-fn a_configured_rendition_keeps_its_place_until_it_is_configured_no_more() {
+fn a_rendition_keeps_its_place_while_it_is_configured() {
     let mut renditions = Renditions::default();
     renditions.expect_only(["a", "b"]).unwrap();
     for number in 3..MAX_RENDITIONS {

@@ -29,7 +29,7 @@ fn picture(key: bool, len: u32) -> Unit {
 
 /// Pictures that are too large to go past a ring, and small ones after them.
 #[test]
-fn what_a_viewer_has_got_takes_no_room() {
+fn delivered_pictures_take_no_room() {
     let hub = Hub::new(HubConfig::default()).unwrap();
     let stream = hub.stream("watched by one").unwrap();
     let mut publisher = stream.publish("test", None).unwrap();

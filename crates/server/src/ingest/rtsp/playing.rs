@@ -60,7 +60,7 @@ struct CameraSession {
     /// When the last packet of a track came.
     heard: Instant,
     /// Unreadable packets have been reported.
-    told_damage: bool,
+    reported_damage: bool,
 }
 
 /// Plays the camera's stream until it ends, which is an error.
@@ -150,7 +150,7 @@ async fn begin(found: DescribedCamera, outlet: &Outlet) -> Result<(CameraSession
         keep_alive,
         ssrc: u32::from_be_bytes(random()?),
         heard: Instant::now(),
-        told_damage: false,
+        reported_damage: false,
     };
     Ok((playing, publisher))
 }
@@ -286,7 +286,7 @@ impl CameraSession {
             Ok(Message::Request(request)) => return self.request(&request).await,
             // A hole in the stream is better than its end.
             Err(LinkError::Message(error)) => {
-                if !std::mem::replace(&mut self.told_damage, true) {
+                if !std::mem::replace(&mut self.reported_damage, true) {
                     let camera = self.client.camera.origin();
                     tracing::warn!(camera, %error, "the camera sends what is no message; it is left out");
                 }

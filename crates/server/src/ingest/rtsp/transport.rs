@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cameras_answer() {
+    fn transports_of_cameras_are_parsed() {
         let channel = |header: &str| AgreedTransport::parse(header).channel;
         assert_eq!(channel("RTP/AVP/TCP;unicast;interleaved=8-9;ssrc=11223344"), Some(8));
         assert_eq!(channel("RTP/AVP/TCP;ssrc=0x6f7c;interleaved=1"), Some(1));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tracks_are_asked_for_by() {
+    fn tracks_are_requested_at_their_control_address() {
         let first = |base: &str, control: &str| addresses(base, Some(control)).remove(0);
         assert_eq!(first("rtsp://cam/1/", "trackID=1"), "rtsp://cam/1/trackID=1");
         assert_eq!(first("rtsp://cam/1", "trackID=1"), "rtsp://cam/1/trackID=1");

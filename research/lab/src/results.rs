@@ -14,9 +14,9 @@ pub(crate) enum Metrics {
 
 /// The numbers that follow from the records of a layered stream.
 ///
-/// All layers of a window are played together, so a record is *on time* when it and every record of the layers below
-/// it in its window arrived by the window's start plus the deadline. It is *on age* when the same happened by its own
-/// nominal submission plus the deadline.
+/// All layers of a window are played together. A record is *on time* when it and every record of the layers
+/// below it in its window arrived by the window's start plus the deadline. It is *on age* when the same
+/// happened by its own nominal submission plus the deadline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LayersMetrics {
     /// Records that the source offered.
@@ -53,8 +53,9 @@ pub(crate) struct LayersMetrics {
 
 /// The numbers that follow from the records of a stream of frames, one record each.
 ///
-/// A frame is *decodable* once it and, transitively, every frame that it refers to have arrived whole; it is *on time*
-/// when that is so by its own generation plus the deadline. A reference may itself be late and still serve.
+/// A frame is *decodable* once it and, transitively, every frame that it refers to have arrived whole. It is
+/// *on time* when it is decodable by its own generation plus the deadline. A reference may itself be late and
+/// still serve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FramesMetrics {
     /// Frames that the source offered.

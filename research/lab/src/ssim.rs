@@ -24,8 +24,8 @@ pub(crate) struct Ssim {
 }
 
 impl Ssim {
-    /// The original is the coded stream in a file of the `format` that ffmpeg calls so; `pictures` counts its pictures in
-    /// the order in which they are shown, all of them if not given.
+    /// `original` is a coded stream in a file, and `format` ffmpeg's name of the file's format. `pictures`
+    /// selects pictures of the original in display order; `None` selects all.
     pub(crate) fn start(
         original: &Path,
         format: &str,

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_file_is_refused_by_a_reader_and_taken_up_by_a_writer() {
+    fn a_torn_file_is_refused_by_readers_and_resumed_by_writers() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("runs.jsonl");
         let mut run = testing::layers_run("tcp", 1);

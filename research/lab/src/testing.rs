@@ -133,8 +133,8 @@ impl RecordFate {
     }
 }
 
-/// Five windows of eight layers on a link of 512 Kibit/s without loss: `tcp` sends all of it in order and falls
-/// behind, everything else sends the lowest layers of each window while they fit.
+/// Five windows of eight layers on a link of 512 Kibit/s without loss. `tcp` sends all of it in order and
+/// falls behind; every other scheme sends the lowest layers of each window while they fit.
 pub(crate) fn layers_run(scheme: &str, seed: u64) -> Run {
     layers_run_on(scheme, link(Some(524_288), 0.0, 0.0), seed, 5)
 }
@@ -168,8 +168,9 @@ pub(crate) fn layers_run_on(scheme: &str, mut link: LinkConfig, seed: u64, windo
     run(layers_plan(scheme, link, windows), records)
 }
 
-/// Ten seconds of 30 frames a second, I P P ... in groups of 30, on a link that dips from 6 to 1 Mbit/s and back:
-/// `tcp` sends every frame and falls behind, everything else drops a group's tail when it would be late.
+/// Ten seconds of 30 frames a second, I P P ... in groups of 30, on a link that dips from 6 to 1 Mbit/s and
+/// back. `tcp` sends every frame and falls behind; every other scheme drops a group's tail when it would be
+/// late.
 pub(crate) fn frames_run(scheme: &str, seed: u64) -> Run {
     let mut link = link(Some(6_000_000), 0.0, 0.0);
     link.seed = seed;

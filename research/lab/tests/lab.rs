@@ -62,7 +62,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 }
 
 #[test]
-fn a_scenario_is_played_the_same_each_time_and_tells_what_it_misses() {
+fn a_scenario_is_reproducible_and_reports_missed_goals() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("mine.toml");
     let text = run(&["sim", "nat_rebinding", "--text"]).ok().text().to_owned();

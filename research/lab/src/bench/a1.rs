@@ -164,8 +164,8 @@ fn figures(
     Ok(())
 }
 
-/// Each of `count` places once, in another order from one repetition to the next, so that nobody always has the same one before it:
-/// what has just run leaves the machine in a state of its own.
+/// Each of `count` places once, in an order that changes from one repetition to the next. In a fixed order,
+/// each place would always follow the same one, and each run leaves the machine in a state of its own.
 fn order(count: usize, repetition: u32) -> impl Iterator<Item = usize> {
     let is_coprime =
         |step: &usize| (2..=*step).all(|part| !step.is_multiple_of(part) || !count.is_multiple_of(part));

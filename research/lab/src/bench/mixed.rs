@@ -24,14 +24,15 @@ use stage::{DATAGRAM, RunOutcome, SOUNDS, Setting, Stage};
 
 const BENCH: &str = "mixed";
 
-/// Pictures a second of the document's camera, and their size: 1,047.65 KB/s were 25 of them (section 4.4.1, table 5.1).
+/// Pictures a second of the camera of Marigi 2012, and their size: 25 of them were 1,047.65 KB/s (section
+/// 4.4.1, table 5.1).
 const PICTURES: f64 = 25.0;
 const PICTURE_BYTES: usize = 41_906;
 
 /// Milliseconds of sound in a block.
 const SOUND_MS: f64 = 20.0;
 
-/// Where the document's camera began: this part of its full rate, at this load.
+/// The starting point of Marigi 2012: this part of the camera's full rate, at this load.
 const FIRST_RATE: f64 = 951.34 / 1047.65;
 const FIRST_LOAD: f64 = 0.6615;
 
@@ -86,7 +87,8 @@ const ALL_AND_UDP: usize = 5;
 /// Viewers over TCP and over UDP.
 const MIXES: [(usize, usize); 2] = [(10, 0), (5, 5)];
 
-/// Tables 4.4, 4.6 and 5.1 of the document: mix, change, KB/s of a TCP viewer and of a UDP viewer, pictures a second, load in percent.
+/// Tables 4.4, 4.6 and 5.1 of Marigi 2012: mix, change, KB/s of a TCP viewer and of a UDP viewer, pictures a
+/// second, load in percent.
 const PUBLISHED: [(&str, &str, &str, &str, &str, &str); 8] = [
     ("10 TCP", "none", "951.34", "–", "–", "66.15"),
     ("10 TCP", "many pages", "1038.17", "–", "–", "52.56"),
@@ -263,7 +265,7 @@ fn first_share(stage: &Stage, filming: &Filming) -> anyhow::Result<f64> {
     Ok(share.clamp(LEAST_SHARE, 0.95))
 }
 
-/// Adds the figures of a run, in seconds of the document's camera.
+/// Adds the figures of a run, in seconds of the published camera.
 fn note(filming: &Filming, setting: Setting, row: &str, ran: &RunOutcome, report: &mut Report) -> Places {
     let filmed = Figures { setting, ran, seconds: ran.time.as_secs_f64() * filming.speed };
     let place = |(_, series, unit, value): &Column| {
@@ -296,7 +298,7 @@ fn grid(variants: &[Variant], places: &[Places], mix: &str, report: &mut Report)
     let rows = variants.iter().zip(places).map(|(row, places)| (row.name.to_owned(), places.clone()));
     report.grids.push(Grid {
         bench: BENCH,
-        caption: format!("{mix}, {SOUNDS} of sound; by change, in seconds of the document's camera"),
+        caption: format!("{mix}, {SOUNDS} of sound; by change, in seconds of the published camera"),
         columns: COLUMNS.iter().map(|(head, ..)| (*head).to_owned()).collect(),
         rows: rows.collect(),
     });
@@ -320,7 +322,8 @@ fn profiles(stage: &Stage, filming: &Filming, report: &mut Report) -> anyhow::Re
             report.notes.push("mixed: table 4.5 skipped: no perf; apt-get install linux-perf".to_owned());
             return Ok(());
         };
-        // Samples are of the kernel's part of the load; that part of the share is what the document's percentages are of.
+        // The samples cover the load alone. The published percentages are of the camera's whole processor
+        // share, of which the load is a part.
         let of_share = |percent: f64| format!("{percent:.1} ({:.2})", percent * ran.load());
         rows.push(vec![
             name.to_owned(),
@@ -350,7 +353,8 @@ fn notes(share: f64, speed: f64, report: &mut Report) {
     let table = Table::new("published (tables 4.4, 4.6 and 5.1)", 2, head, PUBLISHED.iter().map(row));
     report.notes.push(format!("mixed: {}", table.to_terminal()));
     report.notes.push(format!(
-        "mixed: the near host had {:.1} % of processor 0, and filmed {speed} times as fast as the document's camera. Load is the part of\n\
+        "mixed: the near host had {:.1} % of processor 0, and filmed {speed} times as fast as the published \
+         camera. Load is the part of\n\
          that share which the camera's thread and the handling of arrivals took; the encoders of sound had the rest.",
         100.0 * share
     ));

@@ -1,4 +1,5 @@
-//! The send path of a camera: the ways to hand one picture to many sockets. Counterparts of tables 4.1 to 4.3 of the document on it.
+//! The send path of a camera: the ways to hand one picture to many sockets. Counterparts of tables 4.1 to 4.3
+//! of Marigi 2012.
 
 use crate::sendpath::{Mechanism, Picture};
 use anyhow::Context as _;
@@ -10,20 +11,21 @@ use crate::output::say;
 
 const BENCH: &str = "path";
 
-/// Size of the picture: what a pipe holds, and the document's largest call.
+/// Size of the picture: the capacity of a pipe, and the largest call of Marigi 2012.
 const PICTURE_BYTES: usize = 64 << 10;
 
 /// Bytes of a repetition over all connections.
 const BYTES: u64 = 200_000_000;
 const BYTES_AT_RATE: u64 = 12_000_000;
 
-/// The document's link.
+/// The link of Marigi 2012.
 const RATE: u64 = 100_000_000;
 
 /// Issue 43: full segments.
 const FULL: Goal = Goal::AtLeast(98.0);
 
-/// Table 4.3 of the document, in MB/s at 100 Mbit/s: connections, write, sendfile. Tables 4.1 and 4.2 differ from it by at most 6 %.
+/// Table 4.3 of Marigi 2012, in MB/s at 100 Mbit/s: connections, write, sendfile. Tables 4.1 and 4.2 differ
+/// from it by at most 6 %.
 const PUBLISHED: [(usize, f64, f64); 4] =
     [(1, 11.79, 11.78), (4, 11.79, 11.79), (16, 11.79, 11.79), (32, 11.80, 11.80)];
 

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_taken_repetition_by_repetition_and_its_median_is_judged() {
+    fn ratios_are_per_repetition_and_judged_by_their_median() {
         let mut report = Report::default();
         let (mut cost, mut base) = (0, 0);
         for (a, b) in [(1.0, 20.0), (10.0, 100.0), (1.0, 40.0)] {

@@ -81,8 +81,8 @@ pub(super) fn on_screen(shown: &[Shown], instants: impl IntoIterator<Item = Dura
     instants.into_iter().map(|instant| screen.at(instant)).collect()
 }
 
-/// The screen of a player that stays `delay` behind the camera, at each of its instants: the frame that is due, or the last
-/// one before it that has come by then; `None` before the first.
+/// The screen of a player that stays `delay` behind the camera, at each of its instants. The screen has the
+/// frame that is due, or the last one before it that has arrived by then; `None` before the first.
 pub(super) fn playout(stream: &Stream, shown: &[Shown], delay: Duration) -> Vec<Option<usize>> {
     let mut screen = Screen::new(shown);
     (0..stream.frames()).map(|due| screen.at_most(due, stream.captured(due) + delay)).collect()
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sees_nothing_has_waited_all_the_time() {
+    fn an_empty_screen_ages_for_the_whole_stream() {
         let stream = ladder();
         let metrics = Metrics::of(&stream, &[], Duration::from_millis(100));
         assert_eq!((metrics.shown, metrics.on_time, metrics.freezes), (0, 0, 0));

@@ -24,7 +24,7 @@ fn the_default_link_is_the_documented_one() {
 }
 
 #[test]
-fn a_congestion_control_that_was_asked_for_is_for_both_tcp_senders() {
+fn a_requested_congestion_control_applies_to_both_tcp_senders() {
     let args = args(&["--congestion", "reno"]);
     let of = |scheme| args.order(scheme, &args.link(), Path::new("v")).congestion;
     assert_eq!(Scheme::ALL.map(of), [Some("reno".to_owned()), Some("reno".to_owned()), None]);
@@ -66,7 +66,7 @@ fn demo() -> (Demo, Stream) {
 }
 
 #[test]
-fn the_report_stands_alone_and_names_its_command() {
+fn the_report_is_self_contained_and_names_its_command() {
     let (demo, stream) = demo();
     let jpeg = Some(vec![0xff, 0xd8]);
     let stills = Stills {

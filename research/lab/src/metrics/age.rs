@@ -56,8 +56,8 @@ impl AgeCurve {
     /// of frames.
     ///
     /// The source's distance and not that of the shown frames: otherwise a stream that shows few frames would excuse
-    /// its own gaps. A frame is shown when it is decodable and newer than the one on screen; the wait for the first
-    /// frame and for the end of the run are gaps too.
+    /// its own gaps. A frame is shown when it is decodable and newer than the one on screen. The waits for
+    /// the first frame and for the end of the run are gaps too.
     pub(crate) fn freezes(&self, interval_ns: f64) -> Freezes {
         let threshold = (3.0 * interval_ns).max(interval_ns + 150e6);
         let mut freezes = Freezes::default();

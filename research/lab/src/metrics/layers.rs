@@ -47,8 +47,8 @@ impl LayersMetrics {
     }
 }
 
-/// Bits per second that were usable within a playout deadline, for each of `deadlines_s` in seconds: bytes of records
-/// that arrived, with the layers below them, by their window's start plus the deadline.
+/// Bits per second that were usable within a playout deadline, for each of `deadlines_s` in seconds. A record
+/// counts if it arrived, with the layers below it, by its window's start plus the deadline.
 ///
 /// Empty when the run is not of a layered source.
 pub(crate) fn goodput_curve(run: &Run, deadlines_s: &[f64]) -> Vec<f64> {
@@ -72,10 +72,10 @@ pub(crate) fn goodput_curve(run: &Run, deadlines_s: &[f64]) -> Vec<f64> {
     deadlines_s.iter().map(goodput).collect()
 }
 
-/// When each record was usable: its own arrival or that of the last record of the layers below it in its window,
-/// whichever is later; none when one of them never arrived.
+/// The time at which each record was usable: its own arrival or that of the last record of the layers below
+/// it in its window, whichever is later. `None` when one of them never arrived.
 fn usable_ns(run: &Run) -> Vec<Option<u64>> {
-    // When all records of a layer are there; the outer none is a layer that was never whole.
+    // The time at which all records of a layer had arrived; `None` is a layer that was never whole.
     let mut whole: BTreeMap<(u32, u8), Option<u64>> = BTreeMap::new();
     for record in &run.records {
         let at = whole.entry((record.group, record.layer)).or_insert(Some(0));
@@ -109,9 +109,10 @@ fn received_layer_bytes(run: &Run, layers: u8) -> Vec<u64> {
     bytes
 }
 
-/// The bytes that an offline oracle delivers on time. It knows the link. In each window, once the link is done with the windows
-/// before it, the layers in order, layer l of N not before l/N of the window, each record taking its size over the link's
-/// capacity; counted while its end plus the one-way delay keeps the deadline.
+/// The bytes that an offline oracle, which knows the link, delivers on time. In each window, once the link is
+/// done with the windows before it, the oracle sends the layers in order. Layer l of N starts no earlier than
+/// l/N of the window, and a record takes its size over the link's capacity. A record counts while its end
+/// plus the one-way delay keeps the deadline.
 fn ideal_bytes(run: &Run, layers: u8, window_ms: u32) -> u64 {
     let Plan { link, deadline_ms, .. } = &run.plan;
     let capacity = capacity_bps(link.rate_bps, link.loss);

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_came_stays_infinite() {
+    fn missing_samples_stay_infinite() {
         let spread = Spread::of([1.0, 2.0, f64::INFINITY, f64::INFINITY]).unwrap();
         assert_eq!((spread.q1, spread.median, spread.max), (1.75, f64::INFINITY, f64::INFINITY));
     }

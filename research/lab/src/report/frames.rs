@@ -173,7 +173,7 @@ mod tests {
     use crate::testing::{frames_run, layers_run};
 
     #[test]
-    fn the_report_stands_alone() {
+    fn the_report_is_self_contained() {
         let runs: Vec<Run> = ["tcp", "encoder", "freshwire"]
             .iter()
             .flat_map(|name| (1..=3).map(|seed| frames_run(name, seed)))

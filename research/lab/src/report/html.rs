@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_tints_what_it_is_told_to() {
+    fn a_table_tints_the_requested_cells() {
         let text = Table {
             caption: "caption".to_owned(),
             head: vec!["link".to_owned(), "share".to_owned()],

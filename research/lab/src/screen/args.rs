@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_link_says_what_one_is() {
+    fn an_invalid_link_is_refused_with_the_expected_form() {
         for wrong in ["60", "0%", "2000%", "x%", "fast"] {
             let result = Cli::try_parse_from(["x", "--link", wrong]);
             assert!(result.is_err_and(|error| error.to_string().contains('%')), "{wrong}");

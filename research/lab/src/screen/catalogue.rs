@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_stream_is_an_error_that_lists_them() {
+    fn the_error_of_an_unknown_stream_lists_the_known_ones() {
         let folder = tempfile::tempdir().unwrap();
         let prepare = |name: &str| format!("{:#}", prepare(name, 5, folder.path(), |_| ()).unwrap_err());
         let error = prepare("no-such-stream");

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_pictures_are_told_apart_by_their_time() {
+    fn equal_pictures_are_distinguished_by_their_time() {
         let stream: Vec<CodedPicture> =
             [1, 2, 3, 2, 4, 2].iter().zip(0..).map(|(slice, at)| coded(at * 3600, &[*slice; 3])).collect();
         let frames = [

@@ -24,8 +24,8 @@ pub(super) enum Header {
 
 const HEADER_BYTES: usize = 13;
 
-/// Writes the pictures from position `first` on, and the sound with them, where the source's clock begins at `begin`; returns by how
-/// much the source was late at most, the waits for the kernel aside. Ends when nobody reads any more.
+/// Writes the pictures from position `first` on with their sound; the source's clock starts at `begin`.
+/// Returns the largest lateness of the source, without waits for the kernel. Ends when the reader is gone.
 pub(super) fn send(source: &Source, first: usize, mut to: impl Write, begin: Timestamp) -> Duration {
     let pictures = source.pictures.iter().skip(first);
     let from_ns = source.pictures.get(first).map_or(0, |picture| picture.offered_ns);

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn a_contradictory_run_is_refused() {
         let good = run("tcp", |_| false, 100);
         let refused = |change: fn(&mut Run)| {
             let mut run = good.clone();

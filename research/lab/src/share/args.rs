@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_arguments_are_refused() {
         for (arguments, reason) in [
             (["--flows", "a1+nonsense"], "no flow \"nonsense\""),
             (["--queue", "0bdp"], "not a multiple"),

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_a_reason() {
+    fn impossible_arguments_are_refused_with_a_reason() {
         for (arguments, reason) in [
             ("--scheme tpc", "there is no scheme \"tpc\"; there are tcp,"),
             ("--size 8", "--size is from 16 to"),

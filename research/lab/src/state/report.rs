@@ -143,7 +143,7 @@ mod tests {
     use crate::store::ResultLine as _;
 
     #[test]
-    fn the_report_stands_alone() {
+    fn the_report_is_self_contained() {
         let mut runs = [run("tcp", Reader::Fast), run("freshwire", Reader::Fast)];
         runs[0].arrivals = Arrivals::of(&[(0, 1, 1_200_000_000), (1, 1, 1_300_000_000)]);
         for run in &mut runs {

@@ -62,8 +62,9 @@ fn layered(
     (0..windows * layers).map(record).collect()
 }
 
-/// A ladder of four temporal layers, as live encoders and layered video calls make it: of eight frames, one anchor
-/// (layer 0, the key frame among them), one at the half (1), two at the quarters (2), four that nothing depends on (3).
+/// A ladder of four temporal layers, as in live encoders and layered video calls. Every eight frames have one
+/// anchor (layer 0), one frame at the half (1), two at the quarters (2) and four that nothing depends on (3).
+/// Key frames are anchors.
 struct Ladder {
     fps: f64,
     mean_bytes: f64,
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_of_the_documents_source() {
+    fn windows_of_the_published_source() {
         let second = Duration::from_secs(1);
         let records = layered(8, 16384, second, second, Duration::from_secs(2));
         assert_eq!(records.len(), 16);

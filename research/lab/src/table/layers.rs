@@ -28,8 +28,8 @@ pub(crate) fn layers_summary(cells: &[Cell<'_, Run>]) -> Table {
     )
 }
 
-/// Table 5.1 of Birkedal 2006: bytes received per second, late or not, beside the published numbers; none where no
-/// published configuration was run with both plain TCP and the thesis's rule.
+/// Table 5.1 of Birkedal 2006: bytes received per second, late or not, beside the published numbers. `None`
+/// if no published configuration was run with both plain TCP and the thesis's rule.
 pub(crate) fn receive_rates(cells: &[Cell<'_, Run>]) -> Option<Table> {
     let mut rows = Vec::new();
     for path in by_path(cells) {
@@ -80,8 +80,8 @@ pub(crate) fn matrix(cells: &[Cell<'_, Run>]) -> (Table, Vec<Vec<Option<f64>>>) 
     (table, shares)
 }
 
-/// The total that the thesis received in 60 s on this cell's link by this cell's scheme, in MiB; none where it did not
-/// publish one, or where this cell ran for another time.
+/// The total in MiB that the thesis received in 60 s on this cell's link by this cell's scheme. `None` if the
+/// thesis published none, or if this cell ran for another time.
 pub(crate) fn published_total_mib(cell: &Cell<'_, Run>) -> Option<f64> {
     if cell.plan.duration_s != 60.0 {
         return None;

@@ -296,7 +296,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_repetition_is_told_from_a_torn_picture() {
+    fn a_repetition_is_distinguished_from_a_torn_picture() {
         let repetition = [&[0, 0, 0, 1, 0x41, 0x9a, 0x21, 0xff][..], &ALL_SKIPPED].concat();
         assert!(is_repetition(&repetition));
         let torn = (5..repetition.len()).find(|&end| is_repetition(&repetition[..end]));

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_late_is_counted() {
+    fn missing_and_late_pictures_are_counted() {
         let metrics = observed(|picture| match picture {
             50 => None,
             100..110 => None,

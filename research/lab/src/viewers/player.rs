@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn complaints_are_told_from_talk() {
+    fn complaints_are_distinguished_from_other_output() {
         let text = "Input #0, rtsp\n[h264 @ 0x1] [error] mmco: unref short failure\n\
                     0:00:01 1 0x2 WARN libav :0:: x\nProgress: (request) Sent PLAY request\n";
         let (times, words) = listen(text.as_bytes());

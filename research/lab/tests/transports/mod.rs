@@ -60,8 +60,8 @@ fn sctp_delivers_layers_and_frames() {
     assert_eq!(frames["metrics"]["on_time_frames"], 90, "{frames}");
 }
 
-/// The result of the layered source over A1 in ten seconds, in each of eight runs side by side: payload on time in bytes,
-/// and the median delay of the base in milliseconds.
+/// Eight runs of the layered source over A1 side by side, ten seconds each. A result is the payload on time
+/// in bytes and the median delay of the base layer in milliseconds.
 fn a1_on_the_link(rate: &str, loss: &str) -> Option<Vec<(f64, f64)>> {
     let link = ["layers", "--scheme", "a1", "--rate", rate, "--loss", loss, "--delay", "50ms"];
     let runs = runs_on(&link, &["--duration", "10s", "--repeat", "8", "--jobs", "8"])?;

@@ -39,7 +39,7 @@ const DATAGRAM_BUFFER: usize = 8 << 20;
 /// The congestion control of the camera's kernel, too.
 const CONGESTION: &str = "cubic";
 
-/// Viewers, and what of the document's changes is made.
+/// Viewers, and the changes of Marigi 2012 that are in effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Setting {
     pub(super) tcp: usize,
@@ -91,7 +91,7 @@ pub(super) struct Stage {
 impl Stage {
     pub(super) fn new() -> anyhow::Result<Self> {
         let mut share = Share::new()?;
-        // The document's receiver acknowledges each second packet.
+        // The receiver of Marigi 2012 acknowledges each second packet.
         let testbed = Testbed::new("mixed", Receiver::Delayed).context("cannot measure the mixed load")?;
         testbed.set_queue(RING_PACKETS)?;
         let arrivals = testbed.arrivals().context("the near interface has no thread for arrivals")?;

@@ -44,7 +44,7 @@ fn a_stream_without_reordering_is_emitted_at_once() {
 }
 
 #[test]
-fn what_is_no_h264_is_refused() {
+fn other_formats_than_h264_are_refused() {
     assert!(Stream::parse(b"RIFF....").is_err());
 }
 

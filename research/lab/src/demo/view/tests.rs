@@ -33,7 +33,7 @@ fn drawn(width: u16, height: u16, coloured: bool) -> Terminal<TestBackend> {
 }
 
 #[test]
-fn all_sides_are_told_in_full() {
+fn all_sides_are_shown_in_full() {
     let text = drawn(160, 30, true).backend().to_string();
     for part in [
         "plain TCP",

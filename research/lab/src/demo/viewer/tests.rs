@@ -39,7 +39,7 @@ fn dropping_what_nothing_depends_on_tears_nothing() {
 }
 
 #[test]
-fn what_depends_on_a_missing_frame_is_not_shown() {
+fn frames_that_depend_on_a_missing_one_are_not_shown() {
     let viewer = watch((0..18).filter(|&at| at != 1));
     // All but the key frame of the first group hangs on unit 1.
     assert_eq!(viewer.undecodable, 7);
@@ -77,7 +77,7 @@ fn a_changed_byte_is_a_torn_unit_and_the_next_one_counts_again() {
 }
 
 #[test]
-fn a_unit_cut_short_is_torn_if_the_next_follows_or_the_sender_ends_there() {
+fn a_truncated_unit_is_torn_unless_the_sender_was_aborted() {
     let stream = Arc::new(ladder());
     let (first, second) = (&stream.units[0].bytes, &stream.units[1].bytes);
     let mut viewer = Viewer::new(Arc::clone(&stream), START);

@@ -46,7 +46,7 @@ fn a_record_counts_with_the_layers_below_it() {
 }
 
 #[test]
-fn delays_are_from_a_records_own_submission_and_over_all_offered() {
+fn delays_start_at_submission_and_cover_all_offered_records() {
     // Own delays of 200, 925, never, 425 ms.
     let records = window([Some(200), Some(1050), None, Some(800), None, None, None, None]);
     let metrics = measure(&testing::run(layers_plan("tcp", link(None, 0.0, 0.0), 1), records));
@@ -102,9 +102,9 @@ fn the_ideal_is_what_the_link_carries_in_time() {
 }
 
 #[test]
-fn the_ideal_of_windows_that_overlap_is_no_more_than_the_link_carries() {
-    // 512 Kibit/s carry 46 records of 16384 bytes in the ten windows of a second and the two seconds that the last one has
-    // still; an idle link for each window would carry all 80.
+fn the_ideal_of_overlapping_windows_fits_the_link() {
+    // 512 Kibit/s carry 46 records of 16384 bytes in 12 s: ten windows of a second, and two more seconds
+    // until the deadline of the last one. An idle link for each window would carry all 80.
     let mut plan = layers_plan("tcp", link(Some(524_288), 0.0, 0.0), 10);
     plan.deadline_ms = 3000.0;
     let records = (0..10).flat_map(|w| (0..8).map(move |layer| layer_record(w, layer))).collect();

@@ -16,7 +16,7 @@ fn runs() -> Vec<Run> {
 }
 
 #[test]
-fn the_report_has_every_published_figure_and_stands_alone() {
+fn the_report_is_self_contained_with_every_published_figure() {
     let html = layers_html(&runs()).unwrap();
     assert_self_contained(&html);
     for part in [

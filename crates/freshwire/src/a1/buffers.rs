@@ -120,8 +120,8 @@ impl BufferSink {
         let mut state = self.shared.lock();
         if !state.is_closed() && !state.has_room(bytes) {
             state.waiters += 1;
-            let in_vain = |state: &mut State| !state.is_closed() && !state.has_room(bytes);
-            let waited = self.shared.room.wait_timeout_while(state, timeout, in_vain);
+            let must_wait = |state: &mut State| !state.is_closed() && !state.has_room(bytes);
+            let waited = self.shared.room.wait_timeout_while(state, timeout, must_wait);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.waiters -= 1;
         }

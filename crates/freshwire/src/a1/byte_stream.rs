@@ -34,8 +34,9 @@ const MAX_BLOCKS: u32 = 1024;
 /// No message is worth less than a packet of this size.
 const LEAST_BLOCK: u32 = 1200;
 
-/// Messages that may wait for their commit before writing blocks: those of [`STREAM_BLOCK_TIME`], as many on slow paths, and on fast ones, whose
-/// messages are no larger, as many as a writer can be behind the connection.
+/// Bounds of the number of messages that may wait for their commit before a write blocks. The number is worth
+/// [`STREAM_BLOCK_TIME`] on fast paths, whose messages do not grow further. The lower bound holds on slow
+/// paths. The upper bound is the number by which a writer can be behind the connection.
 const UNSENT: RangeInclusive<usize> = 8..=32;
 
 /// Reason for which a connection cannot carry a [`ByteStream`].
@@ -379,7 +380,7 @@ impl ByteWriter {
     fn wait<T>(
         &mut self,
         give_up: Timestamp,
-        in_vain: &str,
+        timeout_message: &str,
         mut attempt: impl FnMut(&mut Self) -> io::Result<Option<T>>,
     ) -> io::Result<T> {
         // Without a look at the connection, which is busy sending, at first.
@@ -397,7 +398,7 @@ impl ByteWriter {
             }
             if now() >= give_up {
                 self.connection.await_turn_after(seen);
-                return Err(io::Error::new(io::ErrorKind::TimedOut, in_vain));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, timeout_message));
             }
             self.connection.wait_turn(seen, give_up);
         }
@@ -560,7 +561,7 @@ mod tests {
                 assert_eq!(reader.recv(patience).unwrap().unwrap().data.len(), 9);
                 drop(reader);
                 while writer.connection.closed().is_none() {
-                    assert!(now() < give_up, "the end is not told");
+                    assert!(now() < give_up, "the end is not reported");
                     // Pause: until the next look.
                     std::thread::sleep(Duration::from_millis(1));
                 }

@@ -461,8 +461,8 @@ impl Protocol for Core {
         &self.socket
     }
 
-    /// The clock is read after the datagrams: read before, it would make a round trip
-    /// too short by as long as this thread stood still in between, and all others are measured by the shortest.
+    /// The clock is read after the datagrams. If this thread were descheduled in between, an earlier reading
+    /// would shorten a round trip by that time. The shortest round trip is the reference for all others.
     fn receive(&mut self, clock: &dyn Fn() -> Timestamp) -> bool {
         for fetch in 0..FETCHES_PER_TURN {
             // An error is an ICMP message about an earlier datagram: what it tells is no proof of anything.

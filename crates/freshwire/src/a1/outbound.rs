@@ -49,8 +49,8 @@ impl Outbound {
                 self.waiting = Some((outgoing, from + sent));
                 false
             }
-            // A datagram that is too large for the link, or has no route to its destination, is lost like anything else on the
-            // path: the connection finds out as it does there.
+            // A datagram that is too large for the link or has no route counts as lost on the path. The
+            // connection detects this like any other loss.
             Ok(Sent::All | Sent::TooLarge(_)) | Err(_) => true,
         }
     }

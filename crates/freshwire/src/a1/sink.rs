@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_closes_first_takes_nothing_from_who_has_delivered_everything() {
+    fn a_close_by_the_peer_after_full_delivery_is_a_regular_end() {
         for left in [0, 1] {
             let (mut producer, mut sink, shared) = sink();
             for _ in 0..=left {

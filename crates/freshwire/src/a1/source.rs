@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_grew_since_it_was_listed_is_taken_only_if_there_is_room_for_it() {
+    fn a_record_that_grew_after_listing_needs_room_for_its_new_size() {
         let (mut producer, mut source) = ring();
         push(&mut producer, 1, b"0123456789");
         let (records, _) = list(&mut source);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_are_told_apart_by_who_made_them() {
+    fn drops_are_counted_by_reason_and_the_applications_are_listed() {
         let (mut producer, mut source) = ring();
         for seq in 0..4 {
             push(&mut producer, seq, b"x");
@@ -198,7 +198,7 @@ mod tests {
         let taken = source.take(NOW, records[1].index, 0, 10).unwrap();
         source.settle(NOW, taken.token, Outcome::Dropped(Reason::Abandoned));
         let (records, gone) = list(&mut source);
-        assert_eq!((records.len(), gone.len()), (1, 0), "each is told once");
+        assert_eq!((records.len(), gone.len()), (1, 0), "each is listed once");
         source.end(Reason::ConnectionLost, NOW);
         let drops = source.shared.stats.snapshot().drops;
         assert_eq!(drops, [(Reason::Expired, 1), (Reason::Application, 1), (Reason::Abandoned, 1)]);
@@ -206,7 +206,7 @@ mod tests {
 
     /// The producer reuses the slot of a finished record at any instant.
     #[test]
-    fn an_acknowledgement_is_in_the_fate_of_each_record_however_soon_its_slot_is_reused() {
+    fn every_fate_has_its_acknowledgement_despite_slot_reuse() {
         const RECORDS: u64 = 50_000;
         let region = Region::heap(&Config { slots: 2, ..Config::default() }).unwrap();
         let (mut producer, mut source) = over(&region);

@@ -99,7 +99,7 @@ fn buffers_arrive_whole_and_go_back_to_their_owner() {
 }
 
 #[test]
-fn what_waits_can_be_dropped_and_replaced_and_its_buffer_goes_back_at_once() {
+fn a_dropped_or_replaced_record_returns_its_buffer_at_once() {
     let (pair, owner) = (narrow_pair(), Owner::default());
     let (mut sender, first) = full(&pair, &owner, BufferLimits::default());
     for (seq, text) in (first..).zip(["dropped", "old", "stays"]) {
@@ -126,7 +126,7 @@ fn what_waits_can_be_dropped_and_replaced_and_its_buffer_goes_back_at_once() {
 }
 
 #[test]
-fn what_expires_while_it_waits_goes_back_unsent() {
+fn an_expired_record_returns_its_buffer_unsent() {
     let (pair, owner) = (narrow_pair(), Owner::default());
     let policy = SinkConfig::new(choice::deadline(Duration::ZERO));
     let mut sender = pair.sending.add_buffer_sink(policy, BufferLimits::default()).unwrap();
@@ -179,7 +179,7 @@ fn limits_hold_until_something_is_at_its_end() {
 }
 
 #[test]
-fn a_record_larger_than_the_limit_goes_when_nothing_else_is_there() {
+fn an_empty_queue_accepts_a_record_larger_than_its_limit() {
     let pair = pair();
     let mut sender = feed(&pair.sending, BufferLimits { records: 4, bytes: 100 });
     sender.push_owned(vec![7; 5000], &meta(0)).unwrap();
@@ -190,11 +190,11 @@ fn a_record_larger_than_the_limit_goes_when_nothing_else_is_there() {
 }
 
 #[test]
-fn whatever_ends_a_connection_gives_every_buffer_back() {
+fn every_end_of_a_connection_returns_all_buffers() {
     for mode in [CloseMode::FinishRecord, CloseMode::Abort] {
         let (pair, owner) = (narrow_pair(), Owner::default());
         let (mut sender, first) = full(&pair, &owner, BufferLimits::default());
-        sender.push_owned(owner.lend("never begun"), &meta(first)).unwrap();
+        sender.push_owned(owner.lend("uncommitted"), &meta(first)).unwrap();
         assert_eq!(sender.close(mode, PATIENCE), Ended::Closed);
         assert_eq!(owner.out(), 0, "{mode:?}");
     }
@@ -214,7 +214,8 @@ fn whatever_ends_a_connection_gives_every_buffer_back() {
     assert_eq!(sender.monitor().ended(), Some(Ended::Broken(SinkError::A1(closed))));
 }
 
-/// What is at its end is told although nothing may be sent, and so nothing is looked for, for long.
+/// The agreed rate forbids sending for long, and the node looks for no record meanwhile. Fates are reported
+/// all the same.
 #[test]
 fn fates_do_not_wait_for_what_the_agreed_rate_holds_back() {
     let slow = Qos { send_average: Some(Rate::from_bits_per_sec(1000)), send_burst: 1500, ..Qos::default() };

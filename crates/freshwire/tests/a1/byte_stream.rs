@@ -141,14 +141,14 @@ fn a_question_is_answered_after_its_end() {
 }
 
 #[test]
-fn what_was_not_finished_was_cut_off() {
+fn an_unfinished_stream_is_an_unexpected_end() {
     let (mut near, mut far, _nodes) = streams(Qos::default());
-    near.write_all(b"begun").unwrap();
-    let mut begun = [0; 5];
-    far.read_exact(&mut begun).unwrap();
-    assert_eq!(&begun, b"begun");
+    near.write_all(b"start").unwrap();
+    let mut start = [0; 5];
+    far.read_exact(&mut start).unwrap();
+    assert_eq!(&start, b"start");
     drop(near);
-    let error = far.read(&mut begun).unwrap_err();
+    let error = far.read(&mut start).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{error}");
     let (_, mut writer) = far.split();
     let broken = (0..1000).find_map(|_| writer.write_all(&[0; 4096]).err()).expect("nobody is there");
@@ -158,7 +158,7 @@ fn what_was_not_finished_was_cut_off() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_holds_the_writer_and_loses_nothing() {
+fn a_stalled_reader_blocks_the_writer_and_loses_nothing() {
     const BYTES: u32 = 4096;
     let few = Qos { outstanding: 2, max_send_message: BYTES, max_receive_message: BYTES, ..Qos::default() };
     let (near, far, _nodes) = streams(few);

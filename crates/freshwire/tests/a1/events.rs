@@ -25,7 +25,7 @@ fn await_change<T>(events: &Events, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 #[test]
-fn a_connection_is_made_used_and_ended_without_a_thread_that_waits() {
+fn events_drive_a_connection_without_a_blocked_thread() {
     let (near, far) = (node(), node());
     let newcomers = far.events().unwrap();
     assert!(is_readable(&newcomers, Duration::ZERO), "the first look is due");

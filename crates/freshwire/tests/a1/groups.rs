@@ -101,7 +101,7 @@ fn payload(seq: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at as u64 ^ seq) as u8).collect()
 }
 
-/// What has become of the invitation.
+/// The result of the invitation.
 fn joined(member: &Member) -> Result<(), JoinError> {
     found("an invitation", || match member.at.memberships().as_slice() {
         [membership] => Some(membership.joined.clone()),
@@ -159,7 +159,7 @@ fn the_packets_of_a_group_go_where_the_first_member_is() {
 }
 
 #[test]
-fn who_loses_packets_is_repaired_and_who_stalls_holds_nobody() {
+fn lost_packets_are_repaired_and_a_stalled_member_holds_nobody() {
     if !has_multicast() {
         return;
     }
@@ -341,7 +341,7 @@ fn a_member_leaves_with_its_connection() {
 }
 
 #[test]
-fn what_cannot_be_a_group_is_refused() {
+fn invalid_groups_and_invitations_are_refused() {
     let node = node();
     let rate = Rate::from_bits_per_sec(1_000_000);
     for wrong in ["127.0.0.1:5004", "239.255.77.1:0"] {

@@ -172,7 +172,7 @@ fn narrow_pair() -> Pair {
 }
 
 #[test]
-fn what_waits_for_the_window_can_be_dropped_changed_and_replaced() {
+fn waiting_records_can_be_dropped_changed_and_replaced() {
     let pair = narrow_pair();
     let mut sender = sender(1);
     let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
@@ -198,7 +198,7 @@ fn what_waits_for_the_window_can_be_dropped_changed_and_replaced() {
 }
 
 #[test]
-fn what_expires_while_it_waits_is_never_sent_and_the_receiver_is_told() {
+fn an_expired_record_is_not_sent_and_the_receiver_is_notified() {
     let pair = narrow_pair();
     let mut sender = sender(1);
     let policy = SinkConfig::new(choice::deadline(Duration::ZERO));
@@ -227,13 +227,13 @@ fn what_expires_while_it_waits_is_never_sent_and_the_receiver_is_told() {
 }
 
 #[test]
-fn finish_record_delivers_what_was_begun_and_drops_the_rest() {
+fn finish_record_delivers_committed_records_and_drops_the_rest() {
     let pair = narrow_pair();
     let mut sender = sender(1);
     let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
     let id = sink.id();
     let first = fill(&mut sender, &sink);
-    sender.push(id, b"never begun", &meta(first)).unwrap();
+    sender.push(id, b"uncommitted", &meta(first)).unwrap();
     assert_eq!(sink.close(CloseMode::FinishRecord, PATIENCE), Ended::Closed);
     let fates: Vec<_> = sender.fates(id).unwrap().collect();
     assert_eq!(fates.len() as u64, first + 1);
@@ -297,7 +297,7 @@ fn a_slow_sink_does_not_hold_the_other_one() {
 }
 
 #[test]
-fn who_has_another_key_is_not_connected_to() {
+fn a_node_with_another_key_is_not_connected_to() {
     let (near, far, other) = (node(), node(), node());
     let address = far.local_addr().unwrap();
     let config = ConnectConfig::default().timeout(Duration::from_millis(500));
@@ -307,7 +307,7 @@ fn who_has_another_key_is_not_connected_to() {
 }
 
 #[test]
-fn an_address_may_be_one_of_the_older_family_in_the_form_of_the_newer() {
+fn an_ipv4_mapped_address_reaches_an_ipv4_node() {
     let far = node();
     let mapped = |node: &Node| {
         let address = node.local_addr().unwrap();
@@ -322,7 +322,7 @@ fn an_address_may_be_one_of_the_older_family_in_the_form_of_the_newer() {
 }
 
 #[test]
-fn a_node_is_found_by_its_name_and_at_the_first_address_that_answers() {
+fn connect_resolves_names_and_tries_several_addresses() {
     let (near, far) = (node(), node());
     let (at, key) = (far.local_addr().unwrap(), far.public_key());
     let config = ConnectConfig::default().timeout(Duration::from_secs(2));
@@ -397,7 +397,7 @@ fn a_connection_that_has_ended_gets_no_other_quality() {
 }
 
 #[test]
-fn a_quality_that_no_connection_has_is_refused_before_anything_is_sent() {
+fn a_quality_out_of_range_is_refused_before_anything_is_sent() {
     let (near, far) = (node(), bind(NodeConfig::new().unwrap().ask(true)));
     let address = far.local_addr().unwrap();
     let outstanding = |outstanding| Qos { outstanding, ..Qos::default() };

@@ -1,4 +1,4 @@
-//! Who wants to connect, and what the node or the application says to that.
+//! Newcomers, and the decisions of the node and the application on them.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn try_connect(near: &Node, far: &Node) -> Result<Connection, ConnectError> {
     near.connect(far.local_addr().unwrap(), &far.public_key(), &ConnectConfig::default())
 }
 
-/// What the initiator was told.
+/// The refusal that the initiator received.
 fn refusal(result: Result<Connection, ConnectError>) -> Refusal {
     match result.err() {
         Some(ConnectError::Failed(HandshakeError::Refused(refusal))) => refusal,
@@ -38,7 +38,7 @@ fn a_node_keeps_to_its_limits_and_counts_whom_it_refused() {
 }
 
 #[test]
-fn whoever_finds_the_backlog_full_is_refused_until_one_was_accepted() {
+fn a_full_backlog_refuses_newcomers_until_one_is_accepted() {
     let far = bind(NodeConfig::new().unwrap().backlog(2));
     let near = node();
     let _two: Vec<_> = (0..2).map(|_| try_connect(&near, &far).unwrap()).collect();
@@ -54,7 +54,7 @@ fn whoever_finds_the_backlog_full_is_refused_until_one_was_accepted() {
 }
 
 #[test]
-fn a_newcomer_that_ends_leaves_the_backlog_unless_it_has_left_something_to_read() {
+fn an_ended_newcomer_keeps_its_place_only_with_unread_messages() {
     let far = bind(NodeConfig::new().unwrap().backlog(1));
     let near = node();
     drop(try_connect(&near, &far).unwrap());
@@ -128,7 +128,7 @@ fn the_application_never_widens_what_the_node_gives() {
 }
 
 #[test]
-fn whom_the_application_refuses_is_told_why() {
+fn a_refused_newcomer_receives_the_reason() {
     let (near, far) = (node(), asking());
     let (connected, ()) = decided(&near, &far, |incoming| incoming.refuse(300, "come back tomorrow"));
     let text = connected.as_ref().err().unwrap().to_string();
@@ -153,7 +153,7 @@ fn accept_takes_whom_the_application_would_be_asked_about() {
 }
 
 #[test]
-fn whom_nobody_decides_about_takes_a_place_and_goes_when_it_has_waited_for_too_long() {
+fn an_undecided_newcomer_keeps_its_place_until_the_time_limit() {
     let limits = Limits { handshake_time: Duration::from_millis(300), ..Limits::default() };
     let mut config = NodeConfig::new().unwrap().ask(true).backlog(1);
     config.endpoint.limits = limits;

@@ -33,7 +33,7 @@ fn receive(socket: &mut Socket, buffer: &mut [u8]) -> Received {
     socket.recv(buffer, PATIENCE).unwrap()
 }
 
-/// Asks until all of `wanted` have been told.
+/// Asks for the status until all of `wanted` have been reported.
 fn await_status(socket: &mut Socket, wanted: Status) {
     let mut status = Status::default();
     until("the wanted status", || {
@@ -66,7 +66,7 @@ fn every_sink_gets_a_message_and_may_answer() {
 }
 
 #[test]
-fn a_small_buffer_gets_a_message_in_parts_that_say_where_it_begins_and_ends() {
+fn a_small_buffer_gets_a_message_in_parts_with_start_and_end() {
     let (mut near, mut far) = (socket(Qos::default()), socket(Qos::default()));
     add(&mut near, &far, None);
     near.send(b"0123456789", WhenFull::Block).unwrap();
@@ -95,7 +95,7 @@ fn fill(near: &mut Socket) -> u32 {
 }
 
 #[test]
-fn a_full_sink_keeps_a_message_from_nobody_else_and_whoever_waits_for_it_sleeps() {
+fn a_full_sink_delays_no_other_and_a_blocked_send_sleeps() {
     let (mut near, mut slow, mut fast) = (socket(NARROW), socket(NARROW), socket(NARROW));
     add(&mut near, &slow, None);
     let taken = fill(&mut near);
@@ -121,7 +121,7 @@ fn a_full_sink_keeps_a_message_from_nobody_else_and_whoever_waits_for_it_sleeps(
 }
 
 #[test]
-fn a_full_window_is_told_or_waited_for() {
+fn a_full_window_is_reported_or_waited_for() {
     let (mut near, mut far) = (socket(NARROW), socket(NARROW));
     add(&mut near, &far, None);
     let (taken, from) = (fill(&mut near), contact(&near));
@@ -149,7 +149,7 @@ fn a_full_window_is_told_or_waited_for() {
 }
 
 #[test]
-fn the_quality_changes_within_the_maximum_and_both_are_told() {
+fn a_quality_change_within_the_maximum_is_reported_to_both() {
     let (mut near, mut far) = (socket(NARROW), socket(NARROW));
     let lower = Qos { max_send_message: 1024, ..NARROW };
     add(&mut near, &far, Some(lower));
@@ -159,19 +159,19 @@ fn the_quality_changes_within_the_maximum_and_both_are_told() {
     near.set_qos(NARROW).unwrap();
     await_status(&mut near, Status::QOS_CHANGED);
     await_status(&mut far, Status::QOS_CHANGED);
-    assert!(!near.status().contains(Status::QOS_CHANGED), "it is told once");
+    assert!(!near.status().contains(Status::QOS_CHANGED), "it is reported once");
     let beyond = Qos { outstanding: NARROW.outstanding + 1, ..NARROW };
     let refused = near.set_qos(beyond);
     assert!(matches!(refused, Err(SocketError::Qos(QosError::BeyondMaximum(_)))), "{refused:?}");
     let refused = near.add_sink(far.local_addr().unwrap(), &far.public_key(), Some(beyond));
-    let is_told = |error: &SocketError| matches!(error, SocketError::Connect(ConnectError::Qos(_)));
-    assert!(refused.as_ref().is_err_and(is_told), "{refused:?}");
+    let is_quality = |error: &SocketError| matches!(error, SocketError::Connect(ConnectError::Qos(_)));
+    assert!(refused.as_ref().is_err_and(is_quality), "{refused:?}");
     let large = near.send(&vec![0; NARROW.max_send_message as usize + 1], WhenFull::Block);
     assert!(matches!(large, Err(SocketError::TooLarge { most: 4096, .. })), "{large:?}");
 }
 
 #[test]
-fn who_has_agreed_on_smaller_messages_misses_a_large_one_and_it_is_told() {
+fn a_sink_with_smaller_messages_misses_a_large_one() {
     let (mut near, mut wide) = (socket(Qos::default()), socket(Qos::default()));
     let mut narrow = socket(NARROW);
     let large = vec![7; NARROW.max_receive_message as usize + 1];
@@ -230,7 +230,7 @@ fn the_maximum_is_what_every_sink_has_agreed_to() {
 }
 
 #[test]
-fn what_was_sent_and_may_not_go_any_more_is_told() {
+fn a_waiting_message_that_became_too_large_is_reported() {
     let mut near = socket(NARROW);
     let far_node = node();
     near.add_sink(far_node.local_addr().unwrap(), &far_node.public_key(), None).unwrap();
@@ -245,9 +245,9 @@ fn what_was_sent_and_may_not_go_any_more_is_told() {
     far.set_qos(Qos { max_receive_message: 50, ..far.qos().unwrap() }).unwrap();
     await_status(&mut near, Status::QOS_CHANGED.and(Status::GIVEN_UP));
     for _ in 1..taken {
-        assert_eq!(message(&far).data.len(), 100, "what was begun is not affected");
+        assert_eq!(message(&far).data.len(), 100, "committed messages are not affected");
     }
-    assert!(!near.status().contains(Status::GIVEN_UP), "it is told once");
+    assert!(!near.status().contains(Status::GIVEN_UP), "it is reported once");
     near.send(&[8; 50], WhenFull::Block).unwrap();
     assert_eq!(message(&far).data[..], [8; 50]);
 }
@@ -280,7 +280,7 @@ fn a_sink_that_has_ended_makes_room_for_another_one() {
     }
     near.add_sink(to.0, &to.1, None).unwrap();
     let _last = far.accept(PATIENCE).unwrap().unwrap();
-    assert!(near.status().contains(Status::PEER_CLOSED), "it is told of those that are forgotten");
+    assert!(near.status().contains(Status::PEER_CLOSED), "it is reported of forgotten sinks");
     assert_eq!(near.send(b"there is one", WhenFull::Block).unwrap().sinks, 1);
     assert!(!near.close(PATIENCE), "others had ended before");
 }
@@ -294,7 +294,7 @@ fn await_end(socket: &mut Socket) {
 }
 
 #[test]
-fn the_end_of_one_is_told_although_another_one_has_sent_something() {
+fn the_end_of_a_sink_is_reported_although_another_has_data() {
     let (mut near, first, second) = (socket(NARROW), node(), node());
     for far in [&first, &second] {
         near.add_sink(far.local_addr().unwrap(), &far.public_key(), None).unwrap();
@@ -325,7 +325,7 @@ fn the_end_of_one_is_told_although_another_one_has_sent_something() {
 }
 
 #[test]
-fn what_happens_to_one_sink_is_told_of_that_one() {
+fn a_status_names_the_sink_that_it_concerns() {
     let mut near = socket(NARROW);
     let mut far = vec![node(), node(), node()];
     for far in &far {
@@ -334,22 +334,22 @@ fn what_happens_to_one_sink_is_told_of_that_one() {
     let contact = |node: &Node| Contact { address: node.local_addr().unwrap(), key: node.public_key() };
     let changed = far[2].accept(PATIENCE).unwrap().unwrap();
     changed.set_qos(Qos { outstanding: 2, ..NARROW }).unwrap();
-    let mut told = Status::default();
-    while !told.contains(Status::QOS_CHANGED) {
+    let mut reported = Status::default();
+    while !reported.contains(Status::QOS_CHANGED) {
         let received = receive(&mut near, &mut []);
         assert_eq!((received.len, received.from), (0, Some(contact(&far[2]))));
-        told = told.and(received.status);
+        reported = reported.and(received.status);
     }
     let gone = far.remove(1);
     let (gone, _) = (contact(&gone), drop(gone));
-    let told = receive(&mut near, &mut []);
-    assert_eq!((told.len, told.from, told.status), (0, Some(gone), Status::ABORTED));
+    let received = receive(&mut near, &mut []);
+    assert_eq!((received.len, received.from, received.status), (0, Some(gone), Status::ABORTED));
     let nothing = near.recv(&mut [], Duration::ZERO).unwrap();
     assert_eq!((nothing.from, nothing.status), (None, Status::default()));
 }
 
 #[test]
-fn an_agreed_rate_is_kept_and_told() {
+fn an_agreed_rate_is_kept_and_reported() {
     let slow = Qos {
         send_average: Some(Rate::from_bits_per_sec(80_000)),
         send_burst: 2000,

@@ -18,13 +18,13 @@ const FOREVER: Duration = Duration::from_secs(3600);
 /// What comes of a call that another thread makes on a node which is stopped meanwhile.
 fn stopped_during<T: Send + 'static>(node: Node, call: impl FnOnce(&Node) -> T + Send + 'static) -> T {
     let node = Arc::new(node);
-    let ((begun, begins), (ended, ends)) = (channel(), channel());
+    let ((started, starts), (ended, ends)) = (channel(), channel());
     let shared = Arc::clone(&node);
     std::thread::spawn(move || {
-        begun.send(()).unwrap();
+        started.send(()).unwrap();
         let _ = ended.send(call(&shared));
     });
-    begins.recv_timeout(PATIENCE).unwrap();
+    starts.recv_timeout(PATIENCE).unwrap();
     node.stop();
     ends.recv_timeout(PATIENCE).expect("the call ends")
 }
@@ -109,7 +109,7 @@ fn a_policy_is_not_asked_after_the_stop() {
     sending.close(0, "");
     drop(near);
     assert_eq!(asked.load(Ordering::Relaxed), before);
-    let code = found("the peer is told", || receiving.closed());
+    let code = found("the peer is notified", || receiving.closed());
     assert_eq!(code.to_string(), "closed by the peer: the node was stopped (code 256)");
 }
 

@@ -46,8 +46,8 @@ impl BufferSource {
         }
     }
 
-    /// The state, which knows of all fates.
-    fn told(&mut self) -> MutexGuard<'_, State> {
+    /// The state, after all collected fates are settled in it.
+    fn settled(&mut self) -> MutexGuard<'_, State> {
         let mut state = self.shared.lock();
         if state.settle_all(self.fates.drain(..)) {
             self.shared.room.notify_all();
@@ -85,7 +85,7 @@ impl Source for BufferSource {
     fn list(&mut self, lookahead: usize, records: &mut Vec<Record>, gone: &mut Vec<(u64, Reason)>) {
         self.has_looked = true;
         let mut dropped = std::mem::take(&mut self.dropped);
-        self.told().look(lookahead, records, &mut dropped);
+        self.settled().look(lookahead, records, &mut dropped);
         self.dropped = dropped;
         gone.clear();
         for record in self.dropped.drain(..) {
@@ -135,7 +135,7 @@ impl RecordSource for BufferSource {
 
     fn rest(&mut self) -> bool {
         let has_looked = std::mem::take(&mut self.has_looked);
-        let mut state = self.told();
+        let mut state = self.settled();
         !has_looked || state.rest()
     }
 
@@ -152,7 +152,7 @@ impl RecordSource for BufferSource {
         for buffer in &waiting {
             self.drop_waiting(buffer, reason, now);
         }
-        drop(self.told());
+        drop(self.settled());
         self.shared.room.notify_all();
         waiting.len()
     }

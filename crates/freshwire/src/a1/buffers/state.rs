@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_decided_of_a_record_does_not_hit_the_one_in_its_place() {
+    fn a_decision_on_a_record_does_not_hit_its_replacement() {
         let mut state = state(1..4);
         assert_eq!(look(&mut state, 9), (vec![1, 2, 3], vec![]));
         let meta = Meta { seq: 7, key: 2, ..Meta::default() };
@@ -264,7 +264,7 @@ mod tests {
         let mut state = state(10..15);
         assert_eq!(state.drop_seq(11).len(), 1);
         assert_eq!(look(&mut state, 2), (vec![10, 12], vec![11]));
-        assert_eq!(look(&mut state, 2), (vec![10, 12], vec![]), "what was dropped is told once");
+        assert_eq!(look(&mut state, 2), (vec![10, 12], vec![]), "a drop is reported once");
         assert!(state.take(3, 2).is_none(), "it is too large");
         assert!(state.take(3, 3).is_some_and(|buffer| buffer.record.seq == 13));
         assert!(state.take(3, 3).is_none() && state.take(1, 3).is_none());
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_the_place_of_a_record_counts_as_long_as_it_is_there() {
+    fn a_replacement_counts_against_the_limits_while_it_waits() {
         let mut state = State::new(BufferLimits { records: 3, bytes: 10 });
         let meta = |seq| Meta { seq, key: seq % 2 + 1, ..Meta::default() };
         state.push(Bytes::from_static(b"ab"), &meta(0)).unwrap();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_rests_is_called_and_nobody_rests_who_has_not_seen_all() {
+    fn only_a_resting_source_is_called_and_changes_prevent_rest() {
         let mut state = state([1]);
         assert!(!state.call(), "it looks anyway");
         assert!(!state.rest());

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_accepted_and_closed_before_it_is_heard_of_stays_closed() {
+    fn a_connection_closed_before_its_first_packet_stays_closed() {
         let config = || NodeConfig::new().unwrap().ask(true);
         let (mut far, mut near) = (core(config()), core(config()));
         let handle = admitted(&mut near, &mut far);

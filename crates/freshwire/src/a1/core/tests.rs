@@ -44,7 +44,7 @@ fn packets_sent(core: &Core, id: ConnectionHandle) -> u64 {
 
 //= spec/ring.md R-ROLE-7
 #[test]
-fn what_was_pushed_by_a_producer_that_did_not_live_to_call_is_found() {
+fn a_record_of_a_producer_that_died_before_its_call_is_found() {
     let ([mut near, _far], ids, time) = connected(1);
     let region = Region::heap(&Config::default()).unwrap();
     let shared = Arc::new(SinkShared::new(CarrierInUse::A1, None, None));
@@ -66,7 +66,7 @@ fn what_was_pushed_by_a_producer_that_did_not_live_to_call_is_found() {
 }
 
 #[test]
-fn what_is_changed_at_the_last_connection_of_a_round_is_sent_like_the_others() {
+fn a_change_at_the_last_connection_of_a_round_is_sent() {
     let ([mut near, _far], ids, time) = connected(TURNS + 1);
     for id in &ids {
         near.endpoint.wake(*id);

@@ -9,8 +9,9 @@ use super::times::BURST_GAP;
 /// This many messages in quick succession are a burst.
 const BURST_LENGTH: u32 = 8;
 
-/// Detects a producer that pushes one message right after the other. Served on its own thread, each would leave in a datagram of its
-/// own, and the producer would never get ahead; while the node's thread wakes up, enough of them queue to fill datagrams.
+/// Detects a producer that pushes one message right after the other. If the producer's thread served them,
+/// each message would leave in its own datagram, and the producer would never get ahead. While the node's
+/// thread wakes up, enough messages queue to fill datagrams.
 #[derive(Debug, Default)]
 pub(super) struct BurstDetector {
     served_at: Timestamp,

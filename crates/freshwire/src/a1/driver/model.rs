@@ -179,8 +179,8 @@ impl Platform<()> for Arc<World> {
     }
 }
 
-/// A protocol of two connections whose records are counted, with the order of the real one: a record can be received as soon as it is
-/// taken in, and is announced to the threads that sleep when the protocol advances.
+/// A protocol of two connections whose records are counted. It keeps the order of the real one: a record can
+/// be received as soon as it is taken in, and sleeping threads are notified when the protocol advances.
 struct Count {
     world: Arc<World>,
     received: [usize; 2],
@@ -509,7 +509,7 @@ fn no_waiter_is_left_asleep_when_its_record_is_there() {
 }
 
 #[test]
-fn what_a_producer_pushes_is_sent() {
+fn a_pushed_record_is_sent() {
     producer(Fault::None);
 }
 
@@ -519,25 +519,25 @@ fn no_waiter_is_left_asleep_when_its_connection_closes() {
 }
 
 #[test]
-fn what_waits_for_room_is_sent() {
+fn a_datagram_that_waits_for_room_is_sent() {
     blocked(Fault::None);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn the_model_misses_the_wake_up_of_the_node_thread_for_a_handover() {
+fn the_model_misses_the_node_thread_wake_up_for_a_handover() {
     departure(Fault::NodeWaker);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn the_model_misses_the_wake_up_of_the_node_thread_for_a_producer() {
+fn the_model_misses_the_node_thread_wake_up_for_a_producer() {
     producer(Fault::NodeWaker);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn the_model_misses_the_wake_up_of_the_node_thread_for_room() {
+fn the_model_misses_the_node_thread_wake_up_for_room() {
     blocked(Fault::NodeWaker);
 }
 

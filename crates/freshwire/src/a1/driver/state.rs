@@ -22,10 +22,11 @@
 //! cost two changes of the node's poller and a datagram for the acknowledgement alone.
 //!
 //! Two rules keep datagrams from being left while everybody sleeps, and a model with loom checks them (`driver/model.rs`):
-//! - Whoever changes what is due asks [`must_wake_node_thread`](State::must_wake_node_thread) before it lets go of the lock, and
-//!   wakes the node's thread if it says so.
-//! - Whoever changes the owner to or from `Application` applies [`change_interest`](State::change_interest) before it lets go of the
-//!   lock. `Handover` is the exception, and ends by time.
+//! - A thread that changes what is due asks [`must_wake_node_thread`](State::must_wake_node_thread) before it
+//!   releases the lock, and wakes the node's thread if the answer is `true`.
+//! - A thread that changes the owner to or from `Application` applies
+//!   [`change_interest`](State::change_interest) before it releases the lock. `Handover` is the exception,
+//!   and ends by time.
 //!
 //! [`Driver::wait`]: super::threads::Driver::wait
 
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_has_sent_everything_gives_the_socket_back_at_once() {
+    fn a_thread_that_has_sent_everything_returns_the_socket_at_once() {
         let mut state = asleep();
         assert_eq!(state.claim(), Claim::Granted);
         assert_eq!(state.change_interest(false), Some(LEAVES_IT));
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handover_wakes_the_node_thread_in_time_and_changes_no_interest() {
+    fn a_handover_wakes_the_node_thread_and_changes_no_interest() {
         let mut state = asleep();
         assert_eq!(state.claim(), Claim::Granted);
         state.change_interest(false);
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn further_handovers_wake_nobody_while_the_node_thread_wakes_by_itself() {
+    fn further_handovers_rely_on_the_timer_of_the_node_thread() {
         let mut state = asleep();
         state.claim();
         state.release(START, true);
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_thread_is_woken_for_an_earlier_timer_and_a_blocked_socket() {
+    fn an_earlier_timer_or_a_blocked_socket_wakes_the_node_thread() {
         let mut state = State::new();
         let at = |ms| START + Duration::from_millis(ms);
         assert!(!state.must_wake_node_thread(START, START, true), "it is awake");

@@ -29,8 +29,8 @@ pub(in crate::a1) trait Protocol {
     /// Takes in what another socket has, that of the group with this token.
     fn receive_of_group(&mut self, clock: &dyn Fn() -> Timestamp, token: u64);
 
-    /// The node's thread has woken up: looks at every ring if a producer may have called, who does not say for which ring, or if the
-    /// last look is long ago.
+    /// The node's thread has woken up. Looks at every ring if a producer may have called, since a call names
+    /// no ring, or if the last look is long ago.
     fn on_wake_up(&mut self, now: Timestamp, is_called: bool);
 
     /// Does what is due, and sends what there is to send and room for.
@@ -50,8 +50,8 @@ pub(in crate::a1) trait Protocol {
     fn activity(&mut self) -> &mut Activity;
 }
 
-/// The pollers of the driver: two that watch the same socket, one for the node's thread and one for the thread of the
-/// application that drives the socket, each with its waker.
+/// The pollers of the driver. Two watch the same socket: one for the node's thread, one for the application's
+/// thread that drives the socket. Each has its own waker.
 pub(in crate::a1) trait Platform<S> {
     fn now(&self) -> Timestamp;
 

@@ -18,9 +18,9 @@ pub(super) const RESPONSE_DELAY: Duration = Duration::from_millis(1);
 /// Twenty idle wake-ups cost less than one system call for each message of a dialogue.
 pub(super) const FREQUENT_WAKE_UPS: Duration = Duration::from_millis(20);
 
-/// The node's thread leaves the lock to an application's thread that drives the socket for this time, and for at most
-/// [`MAX_DEFERRALS`] times in a row, so no timer is more than five milliseconds late: whoever waits for a lock costs its holder two
-/// system calls at each release.
+/// Time for which the node's thread leaves the lock to an application's thread that drives the socket. A
+/// thread that waits for the lock would cost the holder two system calls at each release. The node's thread
+/// defers at most [`MAX_DEFERRALS`] times in a row, so no timer is more than five milliseconds late.
 pub(super) const DEFERRAL: Duration = Duration::from_micros(200);
 
 /// See [`DEFERRAL`].

@@ -22,7 +22,7 @@ use crate::sink::ended::{CloseMode, Ended};
 /// Largest number of sinks of a socket.
 pub const MAX_SOCKET_SINKS: usize = 64;
 
-/// Ends and changes that wait to be told.
+/// Largest number of ends and changes that are not reported yet.
 const MAX_NEWS: usize = 2 * MAX_SOCKET_SINKS;
 
 /// Treatment of a message that cannot be sent at once.
@@ -114,7 +114,7 @@ pub struct Socket {
     turn: usize,
     /// A sink has ended by itself and is forgotten.
     has_lost_sink: bool,
-    /// What has happened and is to be told, the oldest first.
+    /// Ends and changes that are not reported yet, the oldest first.
     news: VecDeque<(Contact, Status)>,
     // Dropped last: the sinks end in order before it stops.
     node: Node,
@@ -127,12 +127,12 @@ struct Member {
     key: PublicKey,
     /// Messages that it was given and that are not at their end.
     outstanding: u32,
-    /// One of them was given up, and the application was not told.
+    /// A message was given up, and this is not reported yet.
     has_given_up: bool,
     /// It has not answered to the message that is being sent.
     is_offered: bool,
-    /// Its end was noticed, to be told to the application.
-    end_was_told: bool,
+    /// The end of the connection is in the news for the application.
+    end_was_reported: bool,
     /// It has ended, and nothing is left to read of it.
     is_drained: bool,
 }
@@ -340,8 +340,8 @@ impl Socket {
     /// Current status of all connections. A change is reported once, here or by [`recv`](Self::recv), which
     /// also names the connection.
     pub fn status(&mut self) -> Status {
-        let told = self.news.drain(..).map(|(_, news)| news);
-        let mut status = told.fold(Status::default(), Status::and);
+        let waiting = self.news.drain(..).map(|(_, news)| news);
+        let mut status = waiting.fold(Status::default(), Status::and);
         for member in &mut self.members {
             status = status.and(Status::held(&member.connection)).and(member.news());
         }
@@ -400,14 +400,14 @@ impl Socket {
             }
             let news = member.news();
             if !news.is_empty() {
-                // Who adds sinks and never asks is told of the latest ends.
+                // An application that adds sinks and never asks gets the latest news only.
                 if self.news.len() == MAX_NEWS {
                     self.news.pop_front();
                 }
                 self.news.push_back((member.contact(), news));
             }
         }
-        let is_over = |member: &Member| member.end_was_told && member.is_drained;
+        let is_over = |member: &Member| member.end_was_reported && member.is_drained;
         self.has_lost_sink |= self.members.iter().any(|member| member.sink.is_some() && is_over(member));
         self.members.retain(|member| !is_over(member));
     }
@@ -422,7 +422,7 @@ impl Member {
             outstanding: 0,
             has_given_up: false,
             is_offered: false,
-            end_was_told: false,
+            end_was_reported: false,
             is_drained: false,
         }
     }
@@ -462,15 +462,15 @@ impl Member {
         }
     }
 
-    /// What has changed and was not told.
+    /// Changes since the last call, and the end of the connection once.
     fn news(&mut self) -> Status {
         // No fate comes after the end.
         let closed = self.connection.closed();
         self.take_fates();
         let mut news = Status::of_news(self.connection.take_news());
         news.set(Status::GIVEN_UP, std::mem::take(&mut self.has_given_up));
-        if let Some(closed) = closed.filter(|_| !self.end_was_told) {
-            self.end_was_told = true;
+        if let Some(closed) = closed.filter(|_| !self.end_was_reported) {
+            self.end_was_reported = true;
             news = news.and(Status::of_end(&closed));
         }
         news

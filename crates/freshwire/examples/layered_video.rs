@@ -1,5 +1,5 @@
-//! Layered video for a viewer that takes half of it: the base layer gets through, the upper ones as far as there is
-//! room, and nothing that is too late is sent.
+//! Layered video for a viewer that takes half of it. The base layer gets through, and the upper layers as far
+//! as there is room. Layers past their deadline are not sent.
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};

@@ -92,7 +92,7 @@ pub use sink::ended::Ended;
 pub use sink::handle::Sink;
 pub use sink::id::SinkId;
 
-/// The examples of the documents, compiled with the tests.
+/// The examples of the README files and the guide, compiled with the tests.
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../../../README.md")]

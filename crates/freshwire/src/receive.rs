@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_whole_and_the_end_is_told() {
+    fn records_arrive_whole_until_the_end_of_the_stream() {
         let bytes = stream(&[b"one", b"two"]);
         let mut receiver = ChunkedReceiver::new(bytes.as_slice());
         for expected in [b"one", b"two"] {

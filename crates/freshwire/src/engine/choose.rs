@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_kernel_can_carry_out_goes_to_it_without_the_engine() {
+    fn only_sinks_that_the_kernel_can_serve_bypass_the_engine() {
         let direct = |config: SinkConfig| needs_no_engine(&config);
         assert!(direct(SinkConfig::new(choice::fifo())));
         assert!(direct(SinkConfig::new(choice::expiring())));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_cannot_frame_stays_on_tcp_and_says_why() {
+    fn a_framing_unknown_to_the_kernel_stays_on_tcp_and_says_why() {
         let config = || SinkConfig::new(choice::fifo()).framing(Framing::Chunked);
         assert!(matches!(chosen(config()), Ok(CarrierChoice::Tcp(_, None))));
         let Ok(CarrierChoice::Tcp(_, Some(why))) = chosen(config().carrier(Carrier::Auto)) else {

@@ -126,8 +126,9 @@ impl GroupShare {
         &self.engines[self.home]
     }
 
-    /// Chooses the engine of a new sink: the home until that has its first ones, then the engine with the fewest of this sender's,
-    /// then the one with the fewest of all. Sinks of one sender get the same records, so each means equal work.
+    /// Chooses the engine of a new sink. The home gets the first `fill_first` sinks of this sender. After
+    /// that the engine with the fewest sinks of this sender is chosen, and among equals the one with the
+    /// fewest sinks of all. Sinks of one sender get the same records, so each means equal work.
     pub(crate) fn place(&self) -> (usize, Place) {
         let sinks = |place: usize| self.own.get(place).map_or(0, |own| own.load(Ordering::Relaxed));
         let is_gone = |place: usize| self.engines.get(place).is_none_or(|engine| engine.load().is_gone());

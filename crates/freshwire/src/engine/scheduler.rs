@@ -200,8 +200,8 @@ fn lookups<'a>(sinks: &'a mut BTreeMap<u64, Entry>, order: &[(u64, usize)]) -> V
     sinks.iter_mut().filter_map(find).collect()
 }
 
-/// Gives those a turn whose producer has called, and says which of them have ended: in one pass, because the look for the call and the
-/// turn touch the same memory.
+/// Gives a turn to the sinks whose producer has called, and returns those that ended. The look for the call
+/// and the turn share one pass, because they touch the same memory.
 fn turn_notified(
     mut lookups: Vec<Lookup<'_>>,
     now: Timestamp,

@@ -151,8 +151,8 @@ impl Feed {
         }
         while self.offered.front().is_some_and(KernelRecord::is_over) {
             self.offered.pop_front();
-            // It tells what was followed already, and frees the slots.
-            let _told = self.parts.producer.poll_fate(0);
+            // This fate was followed already. The call frees the slots.
+            let _followed = self.parts.producer.poll_fate(0);
         }
         shared.stats.on_acked(self.acked);
     }
@@ -222,8 +222,8 @@ impl Feed {
         }
     }
 
-    /// Takes back the record at `first` of the application's ring and those that were offered after it, as far as the
-    /// kernel has not committed them, newest first: they are ready again.
+    /// Takes back the record at `first` of the application's ring and the records offered after it, newest
+    /// first. Records that the kernel has committed stay there; the others are ready again.
     fn take_back(&mut self, first: u64, now: Timestamp) {
         let is_first =
             |offered: &KernelRecord| offered.record.as_ref().is_some_and(|(_, r)| r.index == first);

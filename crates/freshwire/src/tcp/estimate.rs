@@ -23,9 +23,10 @@ const STALE_ROUND_TRIPS: u32 = 4;
 /// `net/ipv4/tcp_bbr.c`, `bbr_cwnd_min_target`).
 const MIN_PIPE_SEGMENTS: u64 = 4;
 
-/// The same where none is lost: one that is under way while the acknowledgement of the other comes back. A pipe longer
-/// than the wanted queue only makes everything older on a slow path. So it is for small segments, lost or not: their
-/// receiver does not acknowledge every other one at once, and RACK notices a loss by one segment behind it (RFC 8985, section 3.1).
+/// The same without losses: one segment is in flight while the acknowledgement of the other comes back. On a
+/// slow path a pipe longer than the wanted queue only makes everything older. The number also holds for small
+/// segments, lost or not. Their receiver does not acknowledge every other one at once, and RACK detects a
+/// loss by one segment behind it (RFC 8985, section 3.1).
 const LOSSLESS_PIPE_SEGMENTS: u64 = 2;
 
 /// A smaller share of repeats is none.
@@ -38,8 +39,8 @@ const BEST_OVER: Duration = Duration::from_millis(100);
 /// A mean over less time is none.
 const KNOWN: Duration = Duration::from_micros(1);
 
-/// A smoothed round trip this little above the smallest, or an eighth of it, shows no queue of the path: a receiver with a thousand
-/// connections takes its time to read.
+/// A smoothed round trip this little above the smallest, or an eighth of the smallest, shows no queue of the
+/// path. A receiver with a thousand connections takes its time to read.
 const NO_QUEUE: Duration = Duration::from_millis(5);
 
 /// Segments that TCP sends before it knows the path; below it the congestion control sees losses or a limit.
@@ -66,11 +67,11 @@ const RECENT: Duration = Duration::from_secs(4);
 
 /// Estimates the delivery rate from acknowledgement to acknowledgement.
 ///
-/// The kernel's own estimate is one sample of one round trip; under loss it swings by a factor of three. Here bytes and
-/// time are summed with exponential forgetting. Time counts only while something stayed on the way, so a pause of the
-/// application does not look like a slow path, and the first round trip after a pause is left out. Bytes are counted and not
-/// segments, which are small where small records go out one by one; what was selectively acknowledged is known in segments alone,
-/// and counted as their share.
+/// The kernel's own estimate is one sample of one round trip; under loss it swings by a factor of three. Here
+/// bytes and time are summed with exponential forgetting. Time counts only while data stays in flight, so a
+/// pause of the application does not look like a slow path. The first round trip after a pause is left out.
+/// The sum is in bytes, because segments are small where small records are sent one by one. Selective
+/// acknowledgements are known in segments only, and count as their share of the bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Estimate {
     delivered: u32,
@@ -228,10 +229,10 @@ impl Estimate {
         }
     }
 
-    /// Takes in the first delivery of what was written onto an empty path. Where the bound on the path's queue is two segments, all of
-    /// it goes like that, and without these samples the estimate would grow stale on a busy path. The time beyond the
-    /// smallest round trip went into serialisation; where that is too short to be distinguished from the noise of round trips, or
-    /// where no limit was seen before, it says nothing.
+    /// Takes in the first delivery of data that was written onto an empty path. Where the bound on the path's
+    /// queue is two segments, all data is written like that. Without these samples the estimate would become
+    /// stale on a busy path. The time beyond the smallest round trip went into serialisation. It says nothing
+    /// where it is within the noise of round trips, or where no limit was seen before.
     fn add_train(&mut self, elapsed: Duration, bytes: u64, info: &TcpInfo) {
         let queued = elapsed.saturating_sub(info.min_rtt);
         if self.bounded.rate(KNOWN).is_some() && queued > noise(info) {
@@ -299,9 +300,9 @@ impl Estimate {
         self.mean.rate(KNOWN)
     }
 
-    /// How many more bytes may be handed over if the queue on the path is to stay below `queue`; `None` is no limit: nothing was
-    /// measured yet, or the queue is not ours and holding back would only leave it to others. `ahead` bytes were handed over and
-    /// not on the wire at the last look.
+    /// How many more bytes may be handed over if the queue on the path is to stay below `queue`. `None` is no
+    /// limit: nothing was measured yet, or the queue belongs to others and holding back would only leave it
+    /// to them. `ahead` bytes were handed over and not on the wire at the last look.
     pub(crate) fn room(&self, queue: Duration, ahead: u64) -> Option<u64> {
         let pipe = self.pipe(queue)?;
         let mss = u64::from(self.info.mss);
@@ -315,9 +316,9 @@ impl Estimate {
 
     /// How many bytes fill the path and the wanted queue.
     ///
-    /// An old rate counts here too: after a pause, what the congestion control still allows is a burst that the
-    /// bottleneck's queue may not hold, and the end of a burst is what TCP repairs last. Half a round trip on top lets a
-    /// path that has become faster show it, and keeps it busy while a loss is repaired.
+    /// An old rate counts here too. After a pause the congestion control still allows a burst that may
+    /// overflow the bottleneck's queue, and TCP repairs the end of a burst last. Half a round trip on top
+    /// lets a path that has become faster show it, and keeps it busy while a loss is repaired.
     fn pipe(&self, queue: Duration) -> Option<u64> {
         let rate = self.bounded.rate(KNOWN).or_else(|| self.queued_rate(queue))?;
         let min_rtt = self.info.min_rtt;
@@ -369,8 +370,8 @@ impl Estimate {
         &self.info
     }
 
-    /// Whether the path has shown no limit: it is empty, no queue was seen on it, and the congestion window is open. What
-    /// was delivered then is what was offered, and says nothing of what could be.
+    /// Whether the path has shown no limit: it is empty, no queue was seen on it, and the congestion window
+    /// is open. It then delivers all that is offered, and the deliveries say nothing of its capacity.
     pub(crate) fn is_unlimited(&self) -> bool {
         let TcpInfo { rtt, min_rtt, cwnd, .. } = self.info;
         let no_queue = !min_rtt.is_zero() && rtt <= min_rtt + (min_rtt / 8).max(NO_QUEUE);
@@ -491,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_the_way_is_counted_in_segments_until_it_is_known_in_bytes() {
+    fn data_in_flight_counts_in_segments_until_bytes_are_known() {
         let mut estimate = Estimate::default();
         estimate.update(at(0), small(100, 3, 5));
         assert_eq!(estimate.outstanding(), 5000);
@@ -597,7 +598,7 @@ mod tests {
 
     /// 200 kbit/s: four segments take longer than four times the wanted queue.
     #[test]
-    fn the_queue_that_few_segments_make_on_a_slow_path_is_not_taken_for_anothers() {
+    fn the_queue_of_few_segments_on_a_slow_path_is_our_own() {
         let mut estimate = Estimate::default();
         for i in 0..200 {
             let (rtt, min_rtt) = (Duration::from_millis(180), Duration::from_millis(10));
@@ -628,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_always_on_the_way_is_as_little_as_losses_allow() {
+    fn the_minimum_in_flight_is_as_small_as_losses_allow() {
         assert_eq!(slow(false, 0, 240, 0), Some(2000));
         assert_eq!(slow(false, 0, 240, 2), Some(0));
         assert_eq!(slow(false, 3000, 240, 2), Some(2000), "two may be acknowledged at a time");
@@ -670,7 +671,7 @@ mod tests {
 
     /// 3 kB/s in segments of 150 bytes, two on the way behind another flow's queue, and then one record of 6 kB.
     #[test]
-    fn small_records_behind_anothers_queue_do_not_make_a_larger_one_late() {
+    fn small_records_in_anothers_queue_do_not_make_a_large_one_late() {
         let mut estimate = Estimate::default();
         let update = |estimate: &mut Estimate, ms: u64, acked: u64, on_the_way: u64, unacked: u64| {
             let (rtt, min_rtt) = (Duration::from_millis(160), Duration::from_millis(40));

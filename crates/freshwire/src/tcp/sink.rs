@@ -70,8 +70,8 @@ struct Ending {
     closing: Closing,
     give_up_at: Timestamp,
     stall_timeout: Option<Duration>,
-    /// The other reports how it ended.
-    is_told: bool,
+    /// `leave` reports how the sink ended, so that `drop` does not.
+    is_reported: bool,
 }
 
 /// The parts of a new sink.
@@ -111,7 +111,7 @@ impl TcpSink {
                 closing: Closing::No,
                 give_up_at: Timestamp::MAX,
                 stall_timeout: parts.stall_timeout,
-                is_told: false,
+                is_reported: false,
             },
         })
     }
@@ -382,7 +382,7 @@ impl TcpSink {
     /// ring and the socket are given back before.
     pub(crate) fn leave(mut self, reason: Reason, now: Timestamp, ended: Ended) {
         self.end(reason, now);
-        self.ending.is_told = true;
+        self.ending.is_reported = true;
         let shared = Arc::clone(&self.queue.shared);
         drop(self);
         shared.end(ended);
@@ -405,7 +405,7 @@ fn give_up(consumer: &mut Consumer, committed: &CommittedRecord, reason: Reason,
 impl Drop for TcpSink {
     fn drop(&mut self) {
         // One that the engine has not removed never reached it: the engine was gone before.
-        if !self.ending.is_told && !self.queue.shared.has_ended() {
+        if !self.ending.is_reported && !self.queue.shared.has_ended() {
             self.end(Reason::ConnectionLost, freshwire_io::now());
             self.queue.shared.end(Ended::Broken(SinkError::Stopped));
         }

@@ -13,8 +13,8 @@ use super::Scratch;
 use crate::sink::shared::SinkShared;
 use crate::stats::SinkStats;
 
-/// How often a policy is asked in a row before the engine turns to other sinks: a bound, not
-/// measured, on the time that a policy with many stale records takes from them.
+/// How often a policy is asked in a row before the engine turns to other sinks. This bounds the time that a
+/// policy with many stale records takes from them. The value is not measured.
 pub(crate) const PICKS_PER_TURN: usize = 4096;
 
 /// The pause after which a policy that waits for a time in the past is asked again. A policy with such an error costs little at a

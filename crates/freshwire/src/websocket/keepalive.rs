@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledged_records_are_an_answer_and_acknowledged_pings_are_none() {
+    fn acknowledged_records_are_an_answer_and_pings_are_not() {
         let mut it = Keepalive::new(SECOND, 2 * SECOND, at(0));
         let sink = |finished, acked| SinkSnapshot { finished, acked, ..SinkSnapshot::default() };
         it.acknowledged(&sink(5, 500), at(1));

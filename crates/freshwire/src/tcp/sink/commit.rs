@@ -21,8 +21,8 @@ const MIN_CHUNK: u64 = 256;
 const CHUNK_HEADER: u64 = 8;
 
 impl TcpSink {
-    /// Commits pieces worth `budget` bytes as far as the policy names records, rounded up to whole segments: a segment
-    /// that is not full costs the path as many packets as a full one (Marigi 2012, section 4.1.5).
+    /// Commits pieces worth `budget` bytes, rounded up to whole segments, as far as the policy names records.
+    /// A segment that is not full costs the path as many packets as a full one (Marigi 2012, section 4.1.5).
     pub(super) fn gather(&mut self, now: Timestamp, budget: u64, scratch: &mut TcpScratch) {
         let (mss, unsent) = (self.path.mss(), self.path.unsent());
         let goal = (unsent + budget.min(MAX_WRITE)).next_multiple_of(mss);

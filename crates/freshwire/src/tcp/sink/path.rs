@@ -22,11 +22,12 @@ const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::fro
 /// is the one that looks.
 const CALM_ACK_WATCH: Duration = Duration::from_millis(100);
 
-/// The same where no record learns of it: only a peer that has stopped reading is noticed by it.
-const UNTOLD_ACK_WATCH: Duration = Duration::from_millis(500);
+/// The same where no fate reports acknowledgements. The look then only detects a peer that has stopped
+/// reading.
+const UNREPORTED_ACK_WATCH: Duration = Duration::from_millis(500);
 
-/// On such a path, if it is so short that what is written is there at once or not at all, a look is valid for some time: few
-/// writes then cost a question to the kernel.
+/// A path below this round trip delivers written data at once or not at all. If it has recently shown no
+/// limit, a look is valid for `LOCAL_LOOK`, so that few writes cost a question to the kernel.
 const LOCAL_RTT: Duration = Duration::from_millis(1);
 const LOCAL_LOOK: Duration = Duration::from_millis(250);
 
@@ -67,11 +68,11 @@ struct Acks {
     written: u64,
     acked: u64,
     progress_at: Option<Timestamp>,
-    /// Whether records learn of it.
-    are_told: bool,
+    /// Whether the fates of records report acknowledgements.
+    ack_fates: bool,
     /// Where the last record ends that is wholly written.
     end: u64,
-    /// End in the stream and index of each record that was sent and not acknowledged, if records learn of it.
+    /// End in the stream and index of each record that was sent and not acknowledged, with `ack_fates`.
     records: VecDeque<(u64, u64)>,
     times: AckTimes,
 }
@@ -106,7 +107,7 @@ impl Path {
             unseen: 0,
             calm_until: Timestamp::ZERO,
             unread: Unread::new(max_unread, socket),
-            acks: Acks { base, are_told: ack_fates, times, ..Acks::default() },
+            acks: Acks { base, ack_fates, times, ..Acks::default() },
         })
     }
 
@@ -245,8 +246,8 @@ impl Path {
     pub(super) fn ack_watch(&self, now: Timestamp) -> Timestamp {
         if self.acks.acked >= self.acks.end {
             self.unread.idle_look_at(now)
-        } else if self.is_calm(now) && !self.acks.are_told {
-            (now + UNTOLD_ACK_WATCH).min(self.unread.idle_look_at(now))
+        } else if self.is_calm(now) && !self.acks.ack_fates {
+            (now + UNREPORTED_ACK_WATCH).min(self.unread.idle_look_at(now))
         } else {
             self.soon(now)
         }
@@ -273,7 +274,7 @@ impl Path {
     pub(super) fn sent(&mut self, consumer: &mut Consumer, taken: &Taken, now: Timestamp) {
         self.acks.end = self.acks.written;
         // Either fails only if the other side overwrote the state of a taken slot; the ring has counted that.
-        if self.acks.are_told {
+        if self.acks.ack_fates {
             let _ = consumer.finish(taken, now);
             self.acks.records.push_back((self.acks.written, taken.record.index));
         } else {
@@ -294,7 +295,7 @@ impl Path {
 
     /// Whether records learn when they were acknowledged.
     pub(super) fn tells_acks(&self) -> bool {
-        self.acks.are_told
+        self.acks.ack_fates
     }
 
     pub(super) fn all_acked(&self) -> bool {

@@ -88,7 +88,7 @@ impl Queue {
             return;
         };
         self.unread = unread;
-        let is_standing = self.stands(now);
+        let is_standing = self.is_standing(now);
         let emptied = if unread == 0 { std::mem::take(&mut self.fed) } else { 0 };
         match &mut self.limit {
             None if is_standing => {
@@ -119,7 +119,7 @@ impl Queue {
     }
 
     /// Whether the queue has been over the bound for an interval.
-    fn stands(&mut self, now: Timestamp) -> bool {
+    fn is_standing(&mut self, now: Timestamp) -> bool {
         if self.unread < self.bound {
             self.over = None;
             return false;

@@ -34,8 +34,8 @@ const SLOW_OPENING: Duration = Duration::from_millis(100);
 /// How long after it was held back a receiver is taken for a slow one, which gets no more at a time than the bound leaves.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// A slow reader that has read so much while its window stayed as it is has a smaller buffer than it had: an eighth of the largest window,
-/// and at least this.
+/// A slow reader has a smaller buffer than before if it has read this much while its window stayed the same,
+/// and at least an eighth of the largest window.
 const REBASE_BYTES: u64 = 16 << 10;
 
 /// The same for one that is not known to be slow, in units of the window.

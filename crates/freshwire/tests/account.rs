@@ -111,12 +111,12 @@ impl Run {
         let mut excess = Vec::new();
         for (seq, read) in &self.read {
             let fate = self.fates.get(seq).unwrap_or_else(|| panic!("{name}: value {seq} has no fate"));
-            let (begun, acked) = (fate.committed_at.unwrap(), fate.acked_at);
+            let (committed, acked) = (fate.committed_at.unwrap(), fate.acked_at);
             let Some(acked) = acked else { continue };
-            let told = acked.saturating_since(begun).saturating_sub(self.min_rtt / 2);
-            let true_one = read.saturating_since(begun);
-            let bound = (true_one / 20).max(Duration::from_millis(1));
-            excess.push(told.abs_diff(true_one).as_secs_f64() / bound.as_secs_f64());
+            let reported = acked.saturating_since(committed).saturating_sub(self.min_rtt / 2);
+            let actual = read.saturating_since(committed);
+            let bound = (actual / 20).max(Duration::from_millis(1));
+            excess.push(reported.abs_diff(actual).as_secs_f64() / bound.as_secs_f64());
         }
         assert!(
             excess.len() * 10 >= self.read.len() * 9,

@@ -170,7 +170,7 @@ fn streams_are_whole_whichever_way_their_records_went() -> Result<()> {
 }
 
 #[test]
-fn what_the_socket_does_not_take_is_held_and_follows() -> Result<()> {
+fn bytes_that_the_socket_does_not_take_are_held_and_follow() -> Result<()> {
     let mut fixture = fixture(1, plain)?;
     let id = fixture.sinks[0].id();
     let small = send_until_at_once(&mut fixture, id, 0, 100)?;
@@ -228,11 +228,11 @@ fn nothing_goes_past_a_ring_that_has_to_tell_of_it() -> Result<()> {
     Ok(())
 }
 
-/// Keeps what it is told, and sends what is not expired.
+/// Logs the outcomes, drops expired records, and sends the others.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<(u64, bool)>>>);
+struct OutcomeLog(Arc<Mutex<Vec<(u64, bool)>>>);
 
-impl Choice for Told {
+impl Choice for OutcomeLog {
     fn pick(&mut self, now: Timestamp, queue: &[Record], _link: &LinkView) -> Decision {
         match queue.iter().position(|record| record.deadline < now) {
             Some(place) => Decision::Drop(place, Reason::Expired),
@@ -242,16 +242,16 @@ impl Choice for Told {
     }
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        told.push((record.seq, outcome == Outcome::Sent));
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.push((record.seq, outcome == Outcome::Sent));
     }
 }
 
 #[test]
-fn the_policy_decides_and_hears_of_each_record_once_and_in_order() -> Result<()> {
-    let told = Told::default();
+fn the_policy_gets_each_outcome_once_and_in_order() -> Result<()> {
+    let log = OutcomeLog::default();
     let mut fixture =
-        fixture(1, || SinkConfig::new(told.clone()).framing(Framing::LengthPrefixed).ack_fates(false))?;
+        fixture(1, || SinkConfig::new(log.clone()).framing(Framing::LengthPrefixed).ack_fates(false))?;
     let id = fixture.sinks[0].id();
     let first = send_until_at_once(&mut fixture, id, 0, 100)?;
     // Stale: the policy does not send it, so it goes over the ring, where the policy drops it.
@@ -266,7 +266,7 @@ fn the_policy_decides_and_hears_of_each_record_once_and_in_order() -> Result<()>
     assert_eq!(fixture.sender.drop_seq(id, first + 2), Ok(true));
     let last = send_until_at_once(&mut fixture, id, first + 3, 100)?;
     let sent = |seq| (seq, seq != first + 1 && seq != first + 2);
-    let heard = told.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let heard = log.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
     assert_eq!(heard, (0..=last).map(sent).collect::<Vec<_>>());
     for seq in (0..=last).filter(|&seq| sent(seq).1) {
         assert_eq!(read_record(&mut fixture.far[0])?, payload(seq, 100));

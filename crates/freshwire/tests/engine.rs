@@ -150,7 +150,7 @@ fn a_policy_that_names_the_same_time_again_is_asked_again() -> Result<()> {
 }
 
 #[test]
-fn a_record_replaced_while_the_policy_decides_has_its_new_number() -> Result<()> {
+fn a_record_replaced_during_a_decision_has_its_new_number() -> Result<()> {
     let engine = Engine::new()?.spawn()?;
     let (sender, sink, far) = shared_fixture(&engine, |sender| {
         choice::from_fn(move |_, queue: &[Record], _: &_| {
@@ -239,7 +239,7 @@ fn a_push_to_all_skips_a_stale_sink_and_wakes_the_others() -> Result<()> {
 }
 
 #[test]
-fn a_replace_to_all_counts_what_it_overwrites_and_names_who_missed_it() -> Result<()> {
+fn replace_to_all_counts_overwrites_and_names_missed_sinks() -> Result<()> {
     // No engine runs: everything stays in the rings.
     let engine = Engine::new()?;
     let mut sender = sender(&engine.handle())?;
@@ -344,7 +344,7 @@ impl Choice for Slow {
 }
 
 #[test]
-fn what_a_policy_holds_back_when_another_thread_serves_is_not_forgotten() {
+fn a_record_held_back_in_another_threads_turn_is_not_forgotten() {
     measure("engine: what a policy holds back is not forgotten", Slow::PAUSE, || held_back().expect("a run"));
 }
 
@@ -352,14 +352,14 @@ fn held_back() -> Result<Trial> {
     const RECORDS: u32 = 100;
     let config = SinkConfig::new(Slow::default()).framing(Framing::Raw);
     let Fixture { engine: _engine, mut sender, sink, mut far } = fixture(config)?;
-    let begun = now();
+    let start = now();
     for seq in 1..=RECORDS {
         let _asleep = sender.producer().push(sink.id().ring(), b"x", &meta(seq.into()))?;
         sender.serve([sink.id()]);
         far.read_exact(&mut [0])?;
     }
     // Without a call the engine would look when it happens to wake up: 7 s in all.
-    let took = now().saturating_since(begun);
+    let took = now().saturating_since(start);
     assert!(took >= Slow::PAUSE * RECORDS, "{took:?}");
     Ok(Trial::new(took < Duration::from_secs(5), || format!("{took:?}")))
 }
@@ -470,7 +470,7 @@ fn a_sealed_stream_is_sealed_from_its_preface_to_its_last_word() -> Result<()> {
 }
 
 #[test]
-fn a_peer_that_takes_nothing_is_given_up_after_the_stall_timeout() -> Result<()> {
+fn a_peer_that_takes_nothing_ends_after_the_stall_timeout() -> Result<()> {
     let timeout = Duration::from_millis(300);
     let config = SinkConfig::new(choice::fifo()).stall_timeout(Some(timeout));
     let Fixture { engine: _engine, mut sender, sink, far: _far } = fixture(config)?;
@@ -611,8 +611,8 @@ impl Choice for SmallFirst {
         if queue.is_empty() { Decision::Wait(None) } else { Decision::Send(0) }
     }
 
-    fn overtakes(&self, _: Timestamp, record: &Record, begun: &Record) -> bool {
-        record.len < 100 && begun.len > 100
+    fn overtakes(&self, _: Timestamp, record: &Record, in_progress: &Record) -> bool {
+        record.len < 100 && in_progress.len > 100
     }
 }
 
@@ -712,17 +712,17 @@ fn a_small_record_overtakes_the_rest_of_a_large_one() -> Result<()> {
 /// Writes records of three bytes as they are, and the numbers of missed ones in their place.
 #[derive(Default)]
 struct Replacing {
-    is_begun: bool,
+    is_open: bool,
     missed: Vec<u64>,
 }
 
 impl Framer for Replacing {
     fn begin(&mut self, _seq: u64, _len: u32) {
-        self.is_begun = true;
+        self.is_open = true;
     }
 
     fn next(&mut self, _max: usize, _prefix: &mut Vec<u8>) -> Option<Piece> {
-        std::mem::take(&mut self.is_begun).then_some(Piece { payload: 0..3, last: true, boundary: true })
+        std::mem::take(&mut self.is_open).then_some(Piece { payload: 0..3, last: true, boundary: true })
     }
 
     fn missed(&mut self, seq: u64) {
@@ -737,7 +737,7 @@ impl Framer for Replacing {
 
 #[test]
 fn a_framing_replaces_what_was_dropped_in_its_order() -> Result<()> {
-    // Of 1, 2, 3, 4 the third is dropped first, when others come before it, and then the two oldest; 4 waits for 5.
+    // The policy drops record 3 first, while 1 and 2 are before it, and then these two. Record 4 waits for 5.
     // The engine may look between two pushes.
     let policy = choice::from_fn(move |_, queue: &[Record], _: &_| {
         match queue.iter().map(|record| record.seq).collect::<Vec<_>>()[..] {

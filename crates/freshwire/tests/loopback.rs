@@ -56,10 +56,10 @@ fn fill(sender: &mut Sender, sink: &Sink) -> Result<u64> {
         match sender.push(sink.id(), &[0; 4096], &meta(seq)) {
             Ok(_) => seq += 1,
             Err(_) => {
-                let begun = sink.stats().committed;
+                let committed = sink.stats().committed;
                 // Pause: time for the engine to write on.
                 std::thread::sleep(Duration::from_millis(50));
-                if sink.stats().committed == begun {
+                if sink.stats().committed == committed {
                     return Ok(seq);
                 }
             }
@@ -99,7 +99,7 @@ fn a_stalled_receiver_leaves_the_choice_to_the_application() -> Result<()> {
     let Fixture { mut sender, sink, mut far, _engine } = fixture("127.0.0.1:0", config)?;
     let id = sink.id();
     let pushed = fill(&mut sender, &sink)?;
-    // The ring is full of records that are not begun: drop all but the newest, which is changed in place.
+    // The ring is full of uncommitted records: drop all but the newest, which is changed in place.
     let newest = pushed - 1;
     let dropped = (0..newest).filter(|&seq| sender.drop_seq(id, seq) == Ok(true)).count();
     assert!(dropped > 30, "{dropped} of {pushed}");
@@ -116,7 +116,7 @@ fn a_stalled_receiver_leaves_the_choice_to_the_application() -> Result<()> {
 }
 
 #[test]
-fn nothing_expired_is_begun() -> Result<()> {
+fn no_expired_record_is_committed() -> Result<()> {
     let config = SinkConfig::new(choice::deadline(Duration::ZERO));
     let Fixture { mut sender, sink, mut far, _engine } = fixture("127.0.0.1:0", config)?;
     let id = sink.id();
@@ -169,7 +169,7 @@ fn chunked_records_arrive_whole() -> Result<()> {
 }
 
 #[test]
-fn closing_finishes_the_begun_record_or_nothing() -> Result<()> {
+fn closing_finishes_the_record_in_progress_or_none() -> Result<()> {
     let Fixture { mut sender, sink, mut far, _engine } =
         fixture("127.0.0.1:0", SinkConfig::new(choice::fifo()))?;
     fill(&mut sender, &sink)?;
@@ -207,7 +207,7 @@ fn a_broken_peer_ends_its_sink_and_no_other() -> Result<()> {
 }
 
 #[test]
-fn what_depends_on_a_record_that_the_application_dropped_is_not_sent() -> Result<()> {
+fn a_record_that_depends_on_a_dropped_one_is_not_sent() -> Result<()> {
     // `Newest` makes the policy look at the whole queue.
     let policy =
         choice::Policy::builder().rule(choice::Rule::DependencyClosure).order(choice::Order::Newest).build();

@@ -114,8 +114,9 @@ fn mean_and_95(mut ages: Vec<Duration>) -> (Duration, Duration) {
     (mean, ages[ages.len() * 95 / 100])
 }
 
-/// Every key is sent as often as every other, none is silent for more than two rounds, nothing is refused, and each client gets the
-/// last value of each key: with a window of a few kilobytes and a reader that takes a tenth, so that the path is what is slow.
+/// Every key is sent as often as every other, and none is silent for more than two rounds. Nothing is
+/// refused, and each client gets the last value of each key. A window of a few kilobytes and a reader that
+/// takes a tenth make the path the bottleneck.
 #[test]
 fn fifty_keys_take_turns_on_a_slow_path() {
     measure("state: fifty keys take turns", TICK / 2, || turns().expect("a run"));
@@ -197,8 +198,8 @@ fn slow_reader(with_gate: bool, bound: Duration) -> Result<Trial> {
     }
     assert!(stats.held_unread > Duration::ZERO && stats.unread.is_some(), "{stats:?}");
     assert!(stats.unread_by == Some(UnreadBy::Queue) && stats.times_held_unread > 0, "{stats:?}");
-    let told = sender.fates(id)?.filter(|fate| fate.unread.is_some()).count();
-    assert!(told > 100, "fates say what was unread: {told}");
+    let reported = sender.fates(id)?.filter(|fate| fate.unread.is_some()).count();
+    assert!(reported > 100, "fates report unread bytes: {reported}");
     Ok(trial)
 }
 
@@ -363,7 +364,7 @@ fn reader_account() -> Result<Trial> {
 #[test]
 fn room_is_made_by_the_policy() -> Result<()> {
     let ring = RingConfig { slots: 8, blocks: 32, block_bytes: 64 << 10, rings: 1 };
-    // A record larger than the socket's buffers stands in the way.
+    // A record larger than the socket's buffers blocks the sink.
     let large = vec![0; 64 << 10];
     let config = || SinkConfig::new(choice::deadline(Duration::ZERO)).queue_target(None);
     let Fixture { engine: _engine, mut sender, sink, far: _far } = fixture(&ring, config())?;
@@ -377,10 +378,10 @@ fn room_is_made_by_the_policy() -> Result<()> {
         if sender.push(sink.id(), &large, &never(seq)).is_ok() {
             continue;
         }
-        let begun = sink.stats().committed;
+        let committed = sink.stats().committed;
         // Pause: time for the engine to write on, also on a busy machine.
         std::thread::sleep(Duration::from_millis(300));
-        if begun > 0 && sink.stats().committed == begun {
+        if committed > 0 && sink.stats().committed == committed {
             break;
         }
     }
@@ -428,7 +429,7 @@ fn too_few_slots_for_the_keys_are_named_at_the_start() -> Result<()> {
     Ok(())
 }
 
-/// A client that comes when another has left gets its ring; one that comes too many is told what to do.
+/// A client gets the ring of one that has left. One client too many gets an error with the remedy.
 #[test]
 fn rings_of_ended_sinks_are_used_again() -> Result<()> {
     let engine = Engine::new()?.spawn()?;
@@ -505,7 +506,7 @@ fn a_stale_handle_is_an_error_that_names_it() -> Result<()> {
 }
 
 #[test]
-fn an_abort_resets_although_a_clone_is_open_and_clones_stay_blocking() -> Result<()> {
+fn an_abort_resets_despite_open_clones_which_stay_blocking() -> Result<()> {
     let engine = Engine::new()?.spawn()?;
     let (near, mut far) = pair()?;
     let mut clone = near.try_clone()?;
@@ -570,8 +571,8 @@ fn a_silent_session_is_pinged_and_ends_without_an_answer() -> Result<()> {
     let mut session = Session::new(sink, 1000).keepalive(every, timeout);
     let mut ping = [0; 2];
     for _ in 0..3 {
-        let begun = now();
-        until("a ping is due", || session.keep_alive().is_some_and(|next| next >= begun + timeout));
+        let start = now();
+        until("a ping is due", || session.keep_alive().is_some_and(|next| next >= start + timeout));
         far.read_exact(&mut ping)?;
         assert_eq!(&ping, b"\x89\x00");
         assert_eq!(session.received(&frame(0x8a, b"")), [Event::Pong(Vec::new())]);
@@ -603,7 +604,7 @@ fn a_session_that_breaks_the_protocol_ends_with_the_reason() -> Result<()> {
     Ok(())
 }
 
-/// A record that is begun where a segment has less room than its length takes.
+/// A record may start where its segment has less room than the length prefix takes.
 #[test]
 fn no_length_prefixed_record_is_lost_at_the_end_of_a_segment() -> Result<()> {
     const RECORDS: u32 = 100_000;

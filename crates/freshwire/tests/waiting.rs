@@ -157,7 +157,7 @@ fn a_task_that_waits_for_space_learns_that_the_sink_has_ended() -> Result<()> {
 }
 
 #[test]
-fn a_receiver_of_a_non_blocking_stream_is_waited_for_by_its_file() -> Result<()> {
+fn a_receiver_of_a_non_blocking_stream_becomes_readable() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut near = TcpStream::connect(listener.local_addr()?)?;
     let far = listener.accept()?.0;

@@ -52,7 +52,7 @@ const MOST_OF_CHANGELOG: usize = 60;
 const DATED: &[&str] = &["docs/lab-notebook/", "docs/adr/"];
 
 /// Folders of Rust code that do not follow the rules yet, with the number of their findings. The aim is an empty list.
-const PENDING: &[(&str, usize)] = &[("crates/freshwire/", 60)];
+const PENDING: &[(&str, usize)] = &[("crates/freshwire/", 1)];
 
 /// Text that breaks a rule of the style sheet.
 pub(super) fn findings(workspace: &Workspace) -> Vec<String> {

@@ -19,10 +19,10 @@ pub(crate) const ALL: [(&str, Case); 16] = [
     ("a second party edits the kernel's ring", second_party),
     ("a full ring is a value, and its slots come back", full),
     ("the engine frames what the kernel sends", framed),
-    ("a policy that reorders chooses until the kernel has begun", reordered),
+    ("a policy that reorders chooses until the kernel has committed", reordered),
     ("a deadline passes while a record waits in the kernel", expired_while_fed),
     ("a drain delivers everything and ends the stream", drained),
-    ("finishing drops what was not begun", finished),
+    ("finishing drops uncommitted records", finished),
     ("an abort resets the connection and resolves every record", aborted),
     ("a peer that resets ends the sink", reset),
     ("one payload goes to a ring of the kernel's and to plain TCP", to_all),
@@ -168,8 +168,8 @@ fn reordered() -> Result<()> {
     same(&rig.read(39)?, &newest_first)?;
     rig.await_fates(0..40)?;
     same(&rig.fates[&5].outcome, &Outcome::Dropped(Reason::Application))?;
-    let begun: Vec<_> = newest_first.iter().map(|seq| rig.fates[seq].committed_at).collect();
-    check(begun.is_sorted(), || format!("begun at {begun:?}"))?;
+    let committed: Vec<_> = newest_first.iter().map(|seq| rig.fates[seq].committed_at).collect();
+    check(committed.is_sorted(), || format!("committed at {committed:?}"))?;
     same(&rig.sink.stats().invalid, &0)
 }
 
@@ -211,13 +211,13 @@ fn drained() -> Result<()> {
         same(&sink.close(CloseMode::Drain, TIMEOUT), &Ended::Closed)?;
         let expected = 100 * if direct { 1400 } else { 1404 };
         same(&reader.join().map_err(|_| "the reader panicked")??, &expected)?;
-        let mut told = 0;
+        let mut reported = 0;
         while let Some(fate) = sender.poll_fate(id)? {
             check(matches!(fate.outcome, Outcome::Acked | Outcome::Sent), || format!("{fate:?}"))?;
-            told += 1;
+            reported += 1;
         }
-        same(&told, &100)?;
-        // The mapping is still there, and its end is told.
+        same(&reported, &100)?;
+        // The mapping is still there, and a push reports the end.
         same(&sender.push(id, b"late", &meta(100)), &Err(PushError::Closed))?;
     }
     Ok(())
@@ -265,12 +265,12 @@ fn aborted() -> Result<()> {
     same(&sink.close(CloseMode::Abort, TIMEOUT), &Ended::Closed)?;
     let mut bytes = Vec::new();
     check(far.read_to_end(&mut bytes).is_err(), || "the peer saw a regular end".to_owned())?;
-    let mut told = 0;
+    let mut reported = 0;
     while let Some(fate) = sender.poll_fate(id)? {
-        told += u64::from(fate.seq < 20);
+        reported += u64::from(fate.seq < 20);
         check(fate.outcome != Outcome::Acked || fate.seq >= FILLERS, || format!("{fate:?}"))?;
     }
-    same(&told, &20)
+    same(&reported, &20)
 }
 
 fn reset() -> Result<()> {

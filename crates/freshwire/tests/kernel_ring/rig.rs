@@ -94,7 +94,7 @@ impl Rig {
             let seq = FILLERS + self.fillers;
             self.push_with(&meta(seq))?;
             self.fillers += 1;
-            // A guest on a busy host stands still for a while, too: only a window's worth that is not taken is full.
+            // A guest on a busy host pauses as well: a stall within the smallest window is no full window.
             let patience = now() + Duration::from_millis(500);
             while self.sink.stats().finished < self.fillers {
                 if now() > patience && self.fillers * LEN as u64 > SMALLEST_WINDOW {

@@ -301,18 +301,19 @@ struct seen {
 	fw_sink sink;
 };
 
-/* Drops what has an even number. */
+/* Drops the records with odd numbers, and leaves the others to the policy behind, by a position outside the queue as well. */
 static fw_decision odd(void *context, uint64_t now, const fw_record *queue, size_t count, const fw_link_view *link)
 {
 	struct seen *seen = context;
 
-	atomic_fetch_add(&seen->calls, 1);
+	int call = atomic_fetch_add(&seen->calls, 1);
+
 	if (fw_sink_push(seen->sink, (const uint8_t *)"x", 1, NULL, NULL) == FW_IN_POLICY)
 		atomic_fetch_add(&seen->refused, 1);
 	for (size_t at = 0; at < count; at++)
 		if (queue[at].seq % 2 && now && link)
 			return (fw_decision){ .verdict = FW_DROP, .at = at };
-	return (fw_decision){ .verdict = FW_WAIT };
+	return (fw_decision){ .verdict = call % 2 ? FW_WAIT : FW_SEND, .at = count };
 }
 
 /* A function of the caller goes before a policy. */

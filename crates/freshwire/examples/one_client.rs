@@ -8,7 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Room for 1 client at a time, 50 objects, values of at most 64 bytes.
     let mut sender = Sender::new(&RingConfig::for_clients(1, 50, 64), &engine.handle())?;
     let client = TcpListener::bind("127.0.0.1:5000")?.accept()?.0;
-    // Of each object's values only the newest is sent; the objects take turns.
+    // Only the newest value of each object is sent; the objects take turns.
     let sink = sender.add_sink(client, SinkConfig::new(choice::latest()).keys(50))?;
     for tick in 0.. {
         for object in 1..=50 {

@@ -51,15 +51,8 @@ const MOST_OF_CHANGELOG: usize = 60;
 /// Folders whose text keeps its date: what was written then is not rewritten.
 const DATED: &[&str] = &["docs/lab-notebook/", "docs/adr/"];
 
-/// Folders of Rust code that do not follow the rules yet, with the number of their findings. The aim is an empty list.
-const PENDING: &[(&str, usize)] = &[("crates/freshwire/", 1)];
-
 /// Text that breaks a rule of the style sheet.
 pub(super) fn findings(workspace: &Workspace) -> Vec<String> {
-    without_pending(all_findings(workspace), PENDING)
-}
-
-fn all_findings(workspace: &Workspace) -> Vec<String> {
     let mut findings = sizes(workspace);
     let paths = paths(&workspace.files);
     for file in &workspace.files {
@@ -71,27 +64,6 @@ fn all_findings(workspace: &Workspace) -> Vec<String> {
             findings.extend(broken_links(file, &paths));
         }
     }
-    findings
-}
-
-/// The findings outside pending folders. A pending folder with another number of findings than listed is one itself.
-fn without_pending(mut findings: Vec<String>, pending: &[(&str, usize)]) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for (folder, listed) in pending {
-        let (inside, outside): (Vec<_>, _) =
-            findings.into_iter().partition(|found| found.starts_with(folder));
-        findings = outside;
-        let count = inside.len();
-        if count > *listed {
-            findings.extend(inside);
-        }
-        if count != *listed {
-            wrong.push(format!(
-                "{folder} has {count} findings, PENDING in xtask/src/check/style.rs lists {listed}"
-            ));
-        }
-    }
-    findings.extend(wrong);
     findings
 }
 
@@ -236,7 +208,7 @@ mod tests {
         let mut files: Vec<File> = MOST_OF_DOCUMENT.iter().map(|(path, _)| file(path, "Short.")).collect();
         files.retain(|file| file.path != path);
         files.push(file(path, text));
-        all_findings(&Workspace { files, ..Workspace::default() })
+        findings(&Workspace { files, ..Workspace::default() })
     }
 
     #[test]
@@ -315,14 +287,6 @@ mod tests {
             self::found("crates/a/src/a.rs", code),
             ["crates/a/src/a.rs:2 names a test by a question: what_is_sent_arrives"]
         );
-    }
-
-    #[test]
-    fn pending_folders_have_the_listed_number_of_findings() {
-        let findings = || vec!["a/b:1 bad".to_owned(), "c/d:1 bad".to_owned()];
-        assert_eq!(without_pending(findings(), &[("a/", 1)]), ["c/d:1 bad"]);
-        assert_eq!(without_pending(findings(), &[("a/", 2), ("c/", 1)]).len(), 1);
-        assert_eq!(without_pending(findings(), &[("a/", 0), ("c/", 1)]).len(), 2);
     }
 
     #[test]

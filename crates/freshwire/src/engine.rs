@@ -2,7 +2,7 @@
 
 mod admit;
 mod any_sink;
-mod choose;
+mod carrier;
 mod group;
 pub(crate) mod handle;
 mod load;

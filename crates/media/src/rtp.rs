@@ -1,4 +1,5 @@
-//! Units as RTP packets on their way out (RFC 3550), one stream of packets for each track and viewer.
+//! Units as RTP packets on their way out (RFC 3550), one stream of packets for each track and viewer. Arriving packets are read by
+//! [`depacketize`](crate::depacketize).
 //!
 //! ```text
 //!            0            12                 12 + h

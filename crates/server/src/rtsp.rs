@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!             ┌── connection: one task, requests and answers ──┐
-//!  Acceptor ──┤  OPTIONS DESCRIBE SETUP                        ├─ PLAY over TCP ─► viewing: the engine writes,
+//!  Acceptor ──┤  OPTIONS DESCRIBE SETUP ─► view                ├─ PLAY over TCP ─► viewing: the engine writes,
 //!             │  PLAY over UDP ─► udp: datagrams of each unit  │                   the task reads and interjects
 //!             │  ANNOUNCE SETUP RECORD ─► publish: hub         │  over TCP, or datagrams that `receive` puts in order
 //!             └────────────────────────────────────────────────┘
@@ -18,11 +18,11 @@
 mod begin_error;
 pub(crate) mod channel;
 mod clocks;
+pub(crate) mod common;
 mod connection;
 pub(crate) mod feed;
 pub(crate) mod link;
 pub(crate) mod message;
-pub(crate) mod methods;
 pub(crate) mod publish;
 pub(crate) mod receive;
 mod reply;
@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use tracing::Instrument as _;
 
-pub use methods::SESSION_TIMEOUT;
+pub use common::SESSION_TIMEOUT;
 
 use crate::context::Context;
 use crate::net::Acceptor;

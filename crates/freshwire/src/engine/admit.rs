@@ -7,7 +7,7 @@ use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::Consumer;
 
 use super::any_sink::AnySink;
-use super::choose::{CarrierChoice, KernelRing, choose, needs_no_engine};
+use super::carrier::{CarrierChoice, KernelRing, choose, needs_no_engine};
 use crate::carrier::{CarrierError, CarrierInUse};
 use crate::error::SenderError;
 use crate::kernel::direct::Direct;

@@ -1,3 +1,5 @@
+//! The place of a packet: its track, and whether it is RTP or RTCP.
+
 /// The track and kind of a packet, by either transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Channel {

@@ -8,9 +8,9 @@ use rtsp_types::headers::{ACCEPT, AUTHORIZATION, TRANSPORT};
 use tokio::io::AsyncWriteExt as _;
 
 use super::channel::Channel;
+use super::common::{self, ControlTraffic, Pace, SESSION_TIMEOUT, wrong_state};
 use super::link::{Link, LinkError};
 use super::message::{Message, Request};
-use super::methods::{self, ControlTraffic, Pace, SESSION_TIMEOUT, wrong_state};
 use super::publish::{self, PublishSession};
 use super::reply::Reply;
 use super::target::Target;
@@ -198,7 +198,7 @@ impl Conversation {
     async fn request(&mut self, request: &Request, link: &mut Link<Conn>) -> Result<Option<Vec<u8>>, End> {
         self.pace.request().await;
         self.requests += 1;
-        let outcome = match methods::refusal(request, self.state.id()) {
+        let outcome = match common::refusal(request, self.state.id()) {
             Some(refusal) => Outcome::Reply(refusal),
             None => {
                 if *request.method() == Method::Play {
@@ -213,7 +213,7 @@ impl Conversation {
             let (status, reason) = (reply.status(), reply.reason());
             tracing::info!(method = request.method_name(), status, reason, "a request is refused");
         }
-        let bytes = reply.to_bytes(methods::cseq(request));
+        let bytes = reply.to_bytes(common::cseq(request));
         if let Outcome::View(_) = outcome {
             return Ok(Some(bytes));
         }
@@ -238,7 +238,7 @@ impl Conversation {
     async fn handle(&mut self, request: &Request) -> Outcome {
         let method = request.method();
         match method {
-            Method::Options => return Outcome::Reply(methods::options()),
+            Method::Options => return Outcome::Reply(common::options()),
             Method::GetParameter | Method::SetParameter => {
                 return Outcome::Reply(keep_alive(self.state.id()));
             }
@@ -258,7 +258,7 @@ impl Conversation {
             Method::Record => self.record(),
             Method::Play => return self.play(&target).unwrap_or_else(Outcome::Reply),
             Method::Pause => self.pause(),
-            _ => Err(Reply::refuse(405, "Method Not Allowed").header("Allow", methods::METHODS)),
+            _ => Err(Reply::refuse(405, "Method Not Allowed").header("Allow", common::METHODS)),
         };
         Outcome::Reply(result.unwrap_or_else(|refusal| refusal))
     }

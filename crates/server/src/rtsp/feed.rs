@@ -1,3 +1,5 @@
+//! Packets of a camera or a publisher as units of a stream.
+
 use std::time::{Duration, Instant, SystemTime};
 
 use freshwire_media::demux::{Assembler, Config, Event};

@@ -9,8 +9,8 @@ use freshwire_record::Rate;
 use tokio::sync::{mpsc, watch};
 
 use super::channel::Channel;
+use super::common::{PACKET_COST, random, session_id};
 use super::feed::{Feed, SelectionError, TrackSelection};
-use super::methods::{PACKET_COST, random, session_id};
 use super::receive::Receiver;
 use super::reply::Reply;
 use super::transport::{Offer, Profile};
@@ -170,7 +170,7 @@ impl PublishSession {
     /// Answers RECORD.
     pub(super) fn record(&mut self) -> Reply {
         if self.channels.is_empty() && self.datagrams.is_empty() {
-            return super::methods::wrong_state("no track was set up");
+            return super::common::wrong_state("no track was set up");
         }
         (self.recording, self.has_recorded, self.since) = (true, true, Instant::now());
         self.meter = Meter::new();

@@ -15,7 +15,7 @@ use freshwire_media::sdp::{self, DescribeError};
 use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks};
 
 use super::begin_error::BeginError;
-use super::methods::{self, SESSION_TIMEOUT, random, session_id};
+use super::common::{self, SESSION_TIMEOUT, random, session_id};
 use super::reply::Reply;
 use super::rtp_path::{Listener, PathTrack, RtpPath, TrackPorts};
 use super::target::Target;
@@ -241,7 +241,7 @@ impl ViewSession {
         if self.latency == Some(latency) {
             return Ok(());
         }
-        Err(methods::wrong_state("latency= stays as it was at the first PLAY"))
+        Err(common::wrong_state("latency= stays as it was at the first PLAY"))
     }
 
     /// The answer to PLAY.
@@ -523,7 +523,7 @@ fn wall_clock(stream: &Stream) -> WallClock {
 pub(super) fn keep_alive(id: Option<&str>) -> Reply {
     match id {
         Some(id) => Reply::ok().header("Session", session_header(id)),
-        None => Reply::ok().header("Public", methods::METHODS),
+        None => Reply::ok().header("Public", common::METHODS),
     }
 }
 

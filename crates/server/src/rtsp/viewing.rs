@@ -7,9 +7,9 @@ use std::time::Duration;
 use rtsp_types::Method;
 
 use super::begin_error::BeginError;
+use super::common::{self, ControlTraffic, Pace};
 use super::link::{Link, LinkError};
 use super::message::{Message, Request};
-use super::methods::{self, ControlTraffic, Pace};
 use super::reply::Reply;
 use super::target::Target;
 use super::view::{ViewSession, keep_alive, session_header};
@@ -150,9 +150,9 @@ impl Viewing {
 
     /// Answers a request; true if it ends the session.
     fn answer(&mut self, request: &Request) -> bool {
-        let refusal = methods::refusal(request, Some(&self.session.id));
+        let refusal = common::refusal(request, Some(&self.session.id));
         let reply = refusal.unwrap_or_else(|| match request.method() {
-            Method::Options => methods::options().header("Session", session_header(&self.session.id)),
+            Method::Options => common::options().header("Session", session_header(&self.session.id)),
             Method::GetParameter | Method::SetParameter => keep_alive(Some(&self.session.id)),
             Method::Pause => {
                 self.viewer.pause();
@@ -160,13 +160,13 @@ impl Viewing {
             }
             Method::Play => self.play_on(&request.uri).unwrap_or_else(|refusal| refusal),
             Method::Teardown => Reply::ok().header("Connection", "close"),
-            _ => methods::wrong_state("the stream is playing"),
+            _ => common::wrong_state("the stream is playing"),
         });
         let ends = *request.method() == Method::Teardown && reply.status() == 200;
         if ends {
             self.viewer.pause();
         }
-        self.viewer.interject(reply.to_bytes(methods::cseq(request)));
+        self.viewer.interject(reply.to_bytes(common::cseq(request)));
         ends
     }
 

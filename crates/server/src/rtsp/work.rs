@@ -7,8 +7,8 @@ use bolero::{check, produce};
 use rtsp_types::headers::{AUTHORIZATION, TRANSPORT};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::common;
 use super::message::{Bounds, Message, MessageReader, Request};
-use super::methods;
 use super::target::Target;
 use super::transport::offers;
 use crate::access::{Access, Attempt, LinkKey, Password, Right, Rights, Rules, User};
@@ -34,8 +34,8 @@ fn access() -> Access {
 
 /// All that is done with a request before anything is granted.
 fn look_at(access: &Access, request: &Request) {
-    let _ = methods::refusal(request, None);
-    let _ = methods::cseq(request);
+    let _ = common::refusal(request, None);
+    let _ = common::cseq(request);
     let _ = offers(request.header(&TRANSPORT).unwrap_or_default()).count();
     let Ok(target) = Target::parse(&request.uri) else { return };
     let _ = access.check(&Attempt {

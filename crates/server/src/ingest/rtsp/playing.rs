@@ -17,7 +17,7 @@ use crate::rtsp::channel::Channel;
 use crate::rtsp::feed::{Feed, TrackSelection};
 use crate::rtsp::link::LinkError;
 use crate::rtsp::message::{Message, Request, Response};
-use crate::rtsp::methods::random;
+use crate::rtsp::common::random;
 use crate::rtsp::receive::Receiver;
 use crate::rtsp::udp::Ports;
 

@@ -144,9 +144,10 @@ pub(crate) fn forget(fd: RawFd) {
     let Some(gone) = sockets.remove(&fd) else { return };
     if !sockets.values().any(|pushed| Arc::ptr_eq(pushed, &gone)) {
         gone.close();
-        crate::report::add(&gone);
+        let state = gone.lock_at_close();
+        crate::report::add(state.as_deref());
         // A thread that is still in a receive keeps the memory until it is back.
-        if let Some(mut state) = gone.try_lock() {
+        if let Some(mut state) = state {
             while !state.queue.is_empty() {
                 state.queue.pop();
             }

@@ -37,6 +37,9 @@ const IDLE: Duration = Duration::from_millis(100);
 const ACCOUNTED: f64 = 2304.0;
 /// The longest wait of the pusher for a receiving thread, and the other way round. Chosen, not measured.
 const PATIENCE: Duration = Duration::from_millis(2);
+/// The longest wait for the state of a socket that is closed. A holder that waits for a processor on a busy machine
+/// needs some of it; a holder that was stopped delays the `close()` by it. Chosen, not measured.
+const CLOSE_PATIENCE: Duration = Duration::from_millis(100);
 /// Time for which a thread that keeps the pusher from its work gets the pusher's precedence: a receive takes
 /// a few microseconds. Chosen, not measured.
 const LOAN: Duration = Duration::from_micros(50);
@@ -222,6 +225,15 @@ impl PushedSocket {
     /// Locks the state, if nobody holds it.
     pub fn try_lock(&self) -> Option<Guard<'_, State>> {
         self.state.try_lock()
+    }
+
+    /// Locks the state of a socket that is closed. `None` if a receive in the kernel's call holds it, or a stopped
+    /// thread for longer than 100 ms.
+    pub fn lock_at_close(&self) -> Option<Guard<'_, State>> {
+        self.state.try_lock().or_else(|| {
+            let in_kernel = self.owner_in_kernel.load(Ordering::SeqCst);
+            if in_kernel { None } else { self.state.lock_within(CLOSE_PATIENCE) }
+        })
     }
 
     /// Locks the state, unless a thread that holds the lock is in the kernel's call. Then nothing waits here, nothing
@@ -497,5 +509,46 @@ pub(crate) fn take_in(queue: &mut Queue, batch: &Batch, received: usize, now: Ti
             arrived,
         };
         queue.push(&arrival, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::IntoRawFd as _;
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::policy::Policy;
+
+    fn pushed() -> PushedSocket {
+        let fd = UdpSocket::bind("127.0.0.1:0").expect("bind").into_raw_fd();
+        let queue = Queue::new(1 << 20, Policy::Newest, None);
+        PushedSocket::new(fd, queue, Rules::default()).expect("a socket")
+    }
+
+    /// The report of a program lost a socket that the pusher was looking at when it was closed.
+    #[test]
+    fn a_close_waits_for_a_push_and_not_for_a_receive() {
+        let pushed = pushed();
+        let (locked, is_locked) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let guard = pushed.lock();
+                locked.send(()).expect("the test waits");
+                // Pause: a holder that waits for a processor.
+                std::thread::sleep(Duration::from_millis(5));
+                drop(guard);
+            });
+            is_locked.recv().expect("locked");
+            assert!(pushed.lock_at_close().is_some());
+        });
+        let guard = pushed.lock();
+        pushed.in_kernel(guard, || {
+            std::thread::scope(|scope| {
+                let closing = scope.spawn(|| pushed.lock_at_close().is_none());
+                assert!(closing.join().expect("no panic"));
+            });
+        });
     }
 }

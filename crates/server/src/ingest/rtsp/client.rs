@@ -15,9 +15,9 @@ use tokio::net::TcpStream;
 use super::challenge::Challenge;
 use super::error::{PullError, within};
 use crate::config::Camera;
+use crate::rtsp::common::random;
 use crate::rtsp::link::{Link, LinkError};
 use crate::rtsp::message::{Bounds, Message, Request, Response};
-use crate::rtsp::common::random;
 
 /// Most bytes of an answer's head.
 pub const MAX_CAMERA_HEAD_BYTES: usize = 32 << 10;

@@ -14,10 +14,10 @@ use crate::config::Camera;
 use crate::hub::Publisher;
 use crate::ingest::Outlet;
 use crate::rtsp::channel::Channel;
+use crate::rtsp::common::random;
 use crate::rtsp::feed::{Feed, TrackSelection};
 use crate::rtsp::link::LinkError;
 use crate::rtsp::message::{Message, Request, Response};
-use crate::rtsp::common::random;
 use crate::rtsp::receive::Receiver;
 use crate::rtsp::udp::Ports;
 

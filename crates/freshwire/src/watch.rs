@@ -114,8 +114,8 @@ impl AsRawFd for SinkEvents {
 /// ```no_run
 /// use std::time::Duration;
 /// use freshwire::{Engine, Meta, RingConfig, Sender, SinkConfig, choice};
-/// use freshwire::sink::{CloseMode, SinkWatch};
-///
+/// use freshwire::sink::CloseMode;
+/// use freshwire::watch::SinkWatch;
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let engine = Engine::new()?.spawn()?;
 /// let mut sender = Sender::new(&RingConfig::default(), &engine.handle())?;

@@ -8,7 +8,7 @@ FUZZ_MS ?= 60000
 
 .PHONY: help demo test test-rest test-all check build install-demo install-test fuzz memory worlds scenes held-out soak-values lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
 	packages packages-test packages-twice install-packages install-packages-test test-root documents \
-	test-kernel test-kernel-long test-kernel-loads test-kernel-debug kernel-experiment kernel-costs kernel-push
+	test-kernel test-kernel-compile test-kernel-long test-kernel-loads test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
 
 help:
@@ -30,6 +30,9 @@ check: ## only the rules of the workspace: dependencies, sizes, unsafe code, cit
 
 test-kernel: install-test ## the kernel modules in guests with stock kernels; some minutes, no root
 	$(CARGO) xtask test kernel experiment
+
+test-kernel-compile: install-test ## the kernel modules built for every kernel that Debian and its backports have; minutes
+	$(CARGO) xtask test modules
 
 test-kernel-long: install-test ## the same with more repetitions; a quarter of an hour
 	host/kernel/guest/test.sh --long

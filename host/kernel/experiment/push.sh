@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# push.sh [--out FOLDER] [--kernel 6.1|6.12|7.3] [--count N] [--long N]: packet push beside recv(), the document's table 3 and its
+# push.sh [--out FOLDER] [--kernel 6.1|6.12|7.2|7.3] [--count N] [--long N]: packet push beside recv(), the document's table 3 and its
 # figures 14 to 16. Time is counted in instructions, two nanoseconds each, the whole guest's.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,7 +17,7 @@ while (($#)); do
     --count) count=$2 ;;
     --long) long=$2 ;;
     *)
-        echo "usage: push.sh [--out FOLDER] [--kernel 6.1|6.12|7.3] [--count N] [--long N]" >&2
+        echo "usage: push.sh [--out FOLDER] [--kernel 6.1|6.12|7.2|7.3] [--count N] [--long N]" >&2
         exit 2
         ;;
     esac

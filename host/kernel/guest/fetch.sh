@@ -37,36 +37,26 @@ packages_of() {
 }
 
 # The same with compiler, make, shell and C library of the kernel's own release: a root that one can change into.
-packages_of_root() {
-    local release=$1
-    # As if nothing were installed.
-    : >"$place/apt/no-packages"
-    apt_options=(-o Dir::State::status="$place/apt/no-packages")
+unpack_with_root() {
+    local release=$1 suite=$2
+    # Backports stand on their release; what is newer stands alone.
+    # shellcheck disable=SC2046  # no word where there is no release
+    apt_with_suites "$place" "$suite" $([ "${suite%-backports}" = "$suite" ] || echo "${suite%-backports}") ||
+        missing "the packages of $suite"
     # Newer releases have image and modules in packages of their own.
-    echo "linux-image-$release"
-    private_apt "$place" apt-cache depends --important "linux-image-$release" |
-        sed -nE 's/^ *Depends: (linux-(binary|modules)-.*)$/\1/p'
-    private_apt "$place" apt-get --simulate --no-install-recommends install "linux-headers-$release" \
-        make binutils dash bash coreutils sed grep mawk findutils perl-base |
-        sed -nE 's/^Inst ([^ ]*) .*\(([^ ]*) .*/\1=\2/p'
-    apt_options=()
+    mapfile -t beside < <(private_apt "$place" apt-cache depends --important "linux-image-$release" |
+        sed -nE 's/^ *Depends: (linux-(binary|modules)-.*)$/\1/p')
+    beside+=("linux-image-$release")
+    unpack_root "$place" "linux-headers-$release"
+    if [ -e "$place/tree/lib/modules/$release/vmlinuz" ]; then
+        ln -sf "../lib/modules/$release/vmlinuz" "$place/tree/boot/vmlinuz-$release"
+    fi
 }
 
 unpack() {
-    local release=$1 suite=$2 root packages
-    root=$(root_of "$kernel")
-    if [ -n "$root" ]; then
-        # sid needs nobody beside it, and nothing older goes with it.
-        if [ "$suite" = sid ]; then root=; fi
-        # shellcheck disable=SC2086  # no word where there is no release
-        apt_with_suites "$place" "$suite" $root || missing "the packages of $suite"
-        mapfile -t packages < <(packages_of_root "$release")
-        unpack_packages "$place" "${packages[@]}"
-        # What the packages' own scripts would make.
-        ln -sf mawk "$place/tree/usr/bin/awk"
-        if [ -e "$place/tree/lib/modules/$release/vmlinuz" ]; then
-            ln -sf "../lib/modules/$release/vmlinuz" "$place/tree/boot/vmlinuz-$release"
-        fi
+    local release=$1 suite=$2 packages
+    if needs_root "$kernel"; then
+        unpack_with_root "$release" "$suite"
         return
     fi
     mapfile -t packages < <(packages_of "$release")

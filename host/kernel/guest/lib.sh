@@ -13,7 +13,7 @@ readonly EXIT_MISSING=77
 readonly EXIT_GONE=78
 
 # The kernels that are tested, oldest first.
-readonly KERNELS=(6.1 6.12 7.3)
+readonly KERNELS=(6.1 6.12 7.2 7.3)
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
 
@@ -25,6 +25,15 @@ die() {
 missing() {
     say "missing: $*"
     exit "$EXIT_MISSING"
+}
+
+# end STATUS: ends with it, or with 0 where what is missing may be missing.
+end() {
+    if [ "$1" = "$EXIT_MISSING" ] && [ "${CI:-}" != true ]; then
+        say "skipped"
+        exit 0
+    fi
+    exit "$1"
 }
 
 # require PROGRAM PACKAGE...: each program, or the packages that bring it.
@@ -49,16 +58,39 @@ suites_of() {
     case $1 in
     6.1) echo bookworm ;;
     6.12) echo bookworm-backports trixie ;;
-    7.3) echo trixie-backports sid ;;
+    7.2) echo forky sid ;;
+    7.3) echo trixie-backports forky sid ;;
     esac
 }
 
-# The release on whose C library a kernel's build tools run, and whose compiler its options are for, where this machine's may
-# be too old for either: build.sh then builds in an unpacked root of that release. Nothing: with what the machine has.
-root_of() {
+# Whether a kernel's build tools may need a newer C library than this machine's, and its options a newer compiler. build.sh then
+# builds in an unpacked root of the kernel's release.
+needs_root() {
     case $1 in
-    7.3) echo trixie ;;
+    7.*) true ;;
+    *) false ;;
     esac
+}
+
+# in_root FOLDER WORD...: runs a command in the root that lies in FOLDER/tree. In it the paths below that begin at /.
+in_root() {
+    local root=$1/tree
+    shift
+    # A user namespace, so that no root is needed; the compiler wants /dev/null and a folder for what it forgets, objtool /proc.
+    unshare --user --map-root-user --mount -- sh -euc '
+        root=$1
+        shift
+        mkdir -p "$root/dev" "$root/tmp" "$root/proc"
+        mount --rbind /dev "$root/dev"
+        mount --rbind /proc "$root/proc"
+        exec chroot "$root" /usr/bin/env -i PATH=/usr/bin:/usr/sbin HOME=/tmp LC_ALL=C "$@"
+    ' sh "$root" "$@"
+}
+
+require_root() {
+    require unshare util-linux
+    unshare --user --map-root-user --mount true 2>/dev/null ||
+        missing "user namespaces, to build for $1: sysctl kernel.unprivileged_userns_clone=1"
 }
 
 # Between these two nobody else fetches or builds the same kernel.
@@ -118,4 +150,38 @@ unpack_packages() {
         dpkg-deb -x "$deb" "$folder/tree"
     done
     rm -rf "$folder/debs" "$folder/apt/lists" "$folder/apt/cache"
+}
+
+# Packages that go into a root without what they depend on.
+beside=()
+
+# unpack_root FOLDER PACKAGE...: the same with all that the packages and a build need, as a root for in_root.
+unpack_root() {
+    local folder=$1 packages
+    shift
+    # As if nothing were installed.
+    : >"$folder/apt/no-packages"
+    apt_options=(-o Dir::State::status="$folder/apt/no-packages")
+    mapfile -t packages < <(private_apt "$folder" apt-get --simulate --no-install-recommends install "$@" \
+        make binutils dash bash coreutils sed grep mawk findutils perl-base |
+        sed -nE 's/^Inst ([^ ]*) .*\(([^ ]*) .*/\1=\2/p')
+    apt_options=()
+    unpack_packages "$folder" "${packages[@]}" "${beside[@]}"
+    # What the packages' own scripts would make.
+    ln -sf mawk "$folder/tree/usr/bin/awk"
+}
+
+# copy_sources FROM TO: a module's sources. Kbuild writes beside them, so each kernel has a copy. An unchanged file keeps its time and its object.
+copy_sources() {
+    local source_dir=$1 work=$2 file list
+    list=$(cd "$source_dir" && find . -type f -not -path './tests/*' | sort)
+    if [ "$list" != "$(cat "$work/.sources" 2>/dev/null)" ]; then
+        rm -rf "$work"
+        mkdir -p "$work"
+        echo "$list" >"$work/.sources"
+    fi
+    while read -r file; do
+        mkdir -p "$(dirname "$work/$file")"
+        cmp -s "$source_dir/$file" "$work/$file" || cp "$source_dir/$file" "$work/$file"
+    done <<<"$list"
 }

@@ -9,7 +9,7 @@ source "$(dirname "$0")/lib.sh"
 usage() {
     cat <<'USAGE'
 usage: run.sh [OPTION...] SCRIPT [ARGUMENT...]
-  --kernel 6.1|6.12|7.3  the stock kernel (6.12)
+  --kernel 6.1|6.12|7.2|7.3  the stock kernel (6.12)
   --add FILE          puts FILE into the guest's path, with the shared libraries it needs; any number
   --env NAME=VALUE    sets a variable for the script; any number
   --data FILE         puts FILE into /guest/data; any number

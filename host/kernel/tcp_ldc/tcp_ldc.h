@@ -26,15 +26,11 @@
 
 #include <linux/tcp_ldc.h>
 
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
-#error "tcp_ldc needs Linux 6.1 or newer"
-#endif
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0) && \
-	LINUX_VERSION_CODE < KERNEL_VERSION(7, 3, 0)
-#error "tcp_ldc has not been tested with Linux 6.13 to 7.2"
-#endif
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 4, 0)
-#error "tcp_ldc has not been tested with kernels newer than Linux 7.3"
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0) || \
+	(LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0) && \
+	 LINUX_VERSION_CODE < KERNEL_VERSION(7, 2, 0)) || \
+	LINUX_VERSION_CODE >= KERNEL_VERSION(7, 4, 0)
+#error "tcp_ldc builds for Linux 6.1 to 6.12 and 7.2 to 7.3, not for this one: boot one of them, or do without it (plain TCP needs no module: --carrier tcp)"
 #endif
 #ifndef CONFIG_64BIT
 #error "tcp_ldc needs a 64-bit kernel: the ring's words have 64 bits"

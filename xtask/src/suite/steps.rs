@@ -165,6 +165,9 @@ impl Workspace<'_> {
             // On a new machine it has the kernels fetched, for the other step with guests too.
             beside("experiment", CommandLine::new("host/kernel/guest/test.sh", &["--experiment"]))
                 .needs(&[Need::Guests]),
+            // Against the headers of every kernel that Debian has; the first time it fetches some hundred megabytes.
+            beside("modules", CommandLine::new("host/kernel/guest/compile.sh", &[]))
+                .needs(&[Need::Guests, Need::Namespaces]),
             beside(
                 "lab",
                 python(&[

@@ -6,7 +6,7 @@ LAB = $(or $(CARGO_TARGET_DIR),target)/release/freshwire-lab
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 
-.PHONY: help demo test test-rest test-all check build install-demo install-test fuzz memory worlds scenes held-out soak-values lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
+.PHONY: help demo test test-rest test-all check build install-demo install-test fuzz memory worlds scenes held-out soak-values lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench evidence-hosts clean \
 	packages packages-test packages-twice install-packages install-packages-test test-root documents \
 	test-kernel test-kernel-compile test-kernel-long test-kernel-loads test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
@@ -122,6 +122,10 @@ matrix-state: build ## how old state is at fast, slow, stalled and bursty reader
 
 matrix-full: build ## every rate, loss and delay; takes hours, can be interrupted and taken up again
 	$(LAB) layers --matrix full --out $(RESULTS)/full
+
+evidence-hosts: build ## freshness, throughput and processor time between two machines: A=user@host B=user@host
+	@[ -n "$(A)" ] && [ -n "$(B)" ] || { echo "usage: make evidence-hosts A=user@host B=user@host [HOSTS_ARGS=--help]" >&2; exit 2; }
+	PYTHONPATH=research/python python3 -m freshwire_lab.hosts --command $(dir $(LAB))freshwire --out $(RESULTS)/hosts $(HOSTS_ARGS) $(A) $(B)
 
 kernel-experiment: install-test build ## the layered-video experiment with netem in a guest: TCP, kernel ring, SCTP; an hour
 	host/kernel/experiment/run.sh --out $(RESULTS)/kernel-experiment

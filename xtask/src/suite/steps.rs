@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::command::CommandLine;
-use super::needs::{CRYPTOGRAPHY, DPKG, FFMPEG, GSTREAMER_HEADERS, Need, PYTHON, SIMPY};
+use super::needs::{CRYPTOGRAPHY, DPKG, FFMPEG, GSTREAMER_HEADERS, Need, PYTHON, SIMPY, SSH};
 
 /// One step.
 #[derive(Clone, Debug)]
@@ -135,6 +135,7 @@ impl Workspace<'_> {
                 Need::Lab,
             ]),
             self.script("interop", Lane::Waiting, "xtask/interop-a1.sh").needs(&[Need::Lab, CRYPTOGRAPHY]),
+            self.script("hosts", Lane::Waiting, "xtask/hosts.sh").needs(&[Need::Namespaces, Need::Lab, SSH]),
             // The examples of documents, in short form.
             self.script("documents", Lane::Waiting, "xtask/documents.py").needs(&[
                 Need::Namespaces,

@@ -14,6 +14,9 @@ freshwire=$(realpath "$FRESHWIRE")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export PYTHONPATH=$root/research/python PATH=$PATH:/usr/sbin
+# It starts itself again by its full path.
+sshd=$(command -v sshd)
+ssh=$(command -v ssh)
 
 # What is copied to the machines. The real command has a hundred megabytes in a debug build.
 small_command() {
@@ -34,10 +37,9 @@ serve() {
     printf '%s\n' "ListenAddress $1" "Port 2222" "HostKey $folder/host" "AuthorizedKeysFile $folder/keys" "StrictModes no" \
         "UsePAM no" "PidFile none" "PasswordAuthentication no" >"$folder/config"
     echo "tester:x:1000:1000::$folder:/bin/sh" >"$folder/passwd"
-    # shellcheck disable=SC2016  # the script's own variables
-    printf '%s\n' 'set -eu' 'mount --bind "$1/passwd" /etc/passwd' \
-        'exec unshare --user --map-user=1000 --map-group=1000 "$(command -v sshd)" -D -E "$1/log" -f "$1/config"' >"$folder/start"
-    echo "unshare --mount sh $folder/start $folder"
+    printf '%s\n' 'set -eu' "mount --bind $folder/passwd /etc/passwd" \
+        "exec unshare --user --map-user=1000 --map-group=1000 $sshd -D -E $folder/log -f $folder/config" >"$folder/start"
+    echo "unshare --mount sh $folder/start"
 }
 
 # Runs words behind a link between two machines that ssh reaches as tester@10.77.0.1 and tester@10.77.0.2.
@@ -53,10 +55,10 @@ between_machines() {
         echo "trap 'kill \$near' EXIT"
         printf '%q ' "$@"
     } >"$work/near"
-    export SSH="ssh -F $work/ssh"
+    export SSH="$ssh -F $work/ssh"
     export -f measure
     export work
-    timeout 200 "$freshwire" link --rate 4Mbit --delay 20ms --queue 60000 --account none --peer "$far" -- bash "$work/near"
+    timeout 600 "$freshwire" link --rate 4Mbit --delay 20ms --queue 60000 --account none --peer "$far" -- bash "$work/near"
 }
 
 # expect EXPRESSION: what holds of the results, with `runs(kind, scheme)` in both directions.
@@ -78,7 +80,7 @@ PYTHON
 
 both_directions_of_a_slow_path_are_measured() {
     small_command
-    between_machines measure --seconds 6 tester@10.77.0.1 tester@10.77.0.2
+    between_machines measure --seconds 4 tester@10.77.0.1 tester@10.77.0.2
     cat "$work"/10.77.0.*/log
     # The clock is the same, so the difference that is found is an error, and it has to be within its bound.
     expect "all(abs(one) <= results['clock']['error_s'] for one in results['clock']['offset_s'])"

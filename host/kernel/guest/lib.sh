@@ -83,7 +83,7 @@ in_root() {
         mkdir -p "$root/dev" "$root/tmp" "$root/proc"
         mount --rbind /dev "$root/dev"
         mount --rbind /proc "$root/proc"
-        exec chroot "$root" /usr/bin/env -i PATH=/usr/bin:/usr/sbin HOME=/tmp LC_ALL=C "$@"
+        exec chroot "$root" /usr/bin/env -i PATH=/usr/bin:/usr/sbin:/bin:/sbin HOME=/tmp LC_ALL=C "$@"
     ' sh "$root" "$@"
 }
 
@@ -163,7 +163,7 @@ unpack_root() {
     : >"$folder/apt/no-packages"
     apt_options=(-o Dir::State::status="$folder/apt/no-packages")
     mapfile -t packages < <(private_apt "$folder" apt-get --simulate --no-install-recommends install "$@" \
-        make binutils dash bash coreutils sed grep mawk findutils perl-base |
+        make binutils dash bash coreutils sed grep mawk findutils perl |
         sed -nE 's/^Inst ([^ ]*) .*\(([^ ]*) .*/\1=\2/p')
     apt_options=()
     unpack_packages "$folder" "${packages[@]}" "${beside[@]}"

@@ -237,7 +237,9 @@ class Session:
         carried = [run["throughput_bps"] for run in runs if run["scheme"] == SCHEMES[0] and "failure" not in run]
         if not carried:
             raise Problem(next(run["failure"] for run in runs))
-        source = measure.source(self.options.offered or max(min(OVERLOAD * statistics.median(carried), MOST_OFFERED), LEAST_OFFERED))
+        source = measure.source(
+            self.options.offered or max(min(OVERLOAD * statistics.median(carried), MOST_OFFERED), LEAST_OFFERED)
+        )
         return runs + [self.run(sender, scheme, repetition, source) for repetition in repetitions for scheme in SCHEMES]
 
     def measure(self) -> dict[str, Any]:
@@ -283,12 +285,18 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         description=__doc__,
         epilog="The environment's SSH is the program that reaches a machine, with its options; it is called as ssh is.",
     )
-    parser.add_argument("hosts", nargs=2, metavar="HOST", help="[user@]host, as ssh knows it; needs Python 3.9 and iproute2")
-    parser.add_argument("--command", required=True, metavar="FILE", help="the command freshwire, copied to both for the time")
+    parser.add_argument(
+        "hosts", nargs=2, metavar="HOST", help="[user@]host, as ssh knows it; needs Python 3.9 and iproute2"
+    )
+    parser.add_argument(
+        "--command", required=True, metavar="FILE", help="the command freshwire, copied to both for the time"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="receives hosts.json and report.md")
     parser.add_argument("--address-a", metavar="ADDRESS", help="where B reaches A; default: where ssh reached it")
     parser.add_argument("--address-b", metavar="ADDRESS", help="where A reaches B; likewise")
-    parser.add_argument("--port", type=int, default=7411, help="a free port on both, open for TCP and UDP (%(default)s)")
+    parser.add_argument(
+        "--port", type=int, default=7411, help="a free port on both, open for TCP and UDP (%(default)s)"
+    )
     parser.add_argument("--seconds", type=float, default=10, help="length of a run (%(default)s)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each kind (%(default)s)")
     parser.add_argument(

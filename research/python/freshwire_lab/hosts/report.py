@@ -122,8 +122,14 @@ def notes(results: dict[str, Any]) -> list[str]:
             continue
         carried = statistics.median(run["throughput_bps"] for run in bulk[direction, scheme])
         if 8 * source["size"] * 1e9 / source["interval_ns"] < carried:
-            lines.append(f"{direction}: the path carries more than was offered, so there was nothing to choose. Raise --offered.")
-    failed = {f"{run['direction']}, {run['kind']}, {run['scheme']}: {run['failure']}" for run in results["runs"] if "failure" in run}
+            lines.append(
+                f"{direction}: the path carries more than was offered, so there was nothing to choose. Raise --offered."
+            )
+    failed = {
+        f"{run['direction']}, {run['kind']}, {run['scheme']}: {run['failure']}"
+        for run in results["runs"]
+        if "failure" in run
+    }
     lines += [f"Failed: {failure}." for failure in sorted(failed)]
     if "uncommitted" in results["commit"]:
         lines.append("The repository had uncommitted changes: do not publish these results.")

@@ -39,7 +39,7 @@ serve() {
     echo "tester:x:1000:1000::$folder:/bin/sh" >"$folder/passwd"
     printf '%s\n' 'set -eu' "mount --bind $folder/passwd /etc/passwd" \
         "exec unshare --user --map-user=1000 --map-group=1000 $sshd -D -E $folder/log -f $folder/config" >"$folder/start"
-    echo "unshare --mount sh $folder/start"
+    echo "unshare --user --map-root-user --mount sh $folder/start"
 }
 
 # Runs words behind a link between two machines that ssh reaches as tester@10.77.0.1 and tester@10.77.0.2.

@@ -67,7 +67,7 @@ compile() {
         return
     fi
     rm -f "$work/.built"
-    if in_root "$place" make -C "/usr/src/linux-headers-$kernel" M="${work#"$place/tree"}" W=1 \
+    if in_root "$place" make -j "$(nproc)" -C "/usr/src/linux-headers-$kernel" M="${work#"$place/tree"}" W=1 \
         CONFIG_DEBUG_INFO_BTF_MODULES= modules >"$work/build.log" 2>&1 && ! grep -E 'warning:|WARNING:' "$work/build.log"; then
         echo "$sum" >"$work/.built"
         built "$module, $kernel"

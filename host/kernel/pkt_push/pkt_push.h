@@ -161,7 +161,7 @@ int push_device_register(void);
 void push_device_unregister(void);
 
 /* sock.c */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 3, 0)
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 2, 0)
 int push_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags);
 #else
 int push_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags,

@@ -112,7 +112,7 @@ void push_unlink(struct sock *sk, struct sk_buff *skb)
 void push_count_drop(struct push_sock *ps, struct sock *sk)
 {
 	ps->stats.bad_checksums++;
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 3, 0)
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 2, 0)
 	sk_drops_inc(sk);
 #else
 	atomic_inc(&sk->sk_drops);

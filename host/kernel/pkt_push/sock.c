@@ -17,7 +17,7 @@
 #include "pkt_push.h"
 
 /* What recvmsg() of this kernel has besides. */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 3, 0)
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 2, 0)
 #define PUSH_NAME_PARAM
 #define PUSH_NAME_ARG
 #else

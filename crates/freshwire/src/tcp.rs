@@ -3,7 +3,9 @@
 pub(crate) mod batch;
 pub(crate) mod committed;
 pub(crate) mod estimate;
+mod foreign;
 pub(crate) mod output;
+mod recent;
 pub(crate) mod sink;
 mod unread;
 

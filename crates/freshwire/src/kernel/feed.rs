@@ -109,6 +109,9 @@ impl Feed {
         let stats = &shared.stats;
         let info = socket.tcp().info()?;
         self.estimate.update(now, info);
+        if let Some(queue) = self.parts.queue_target {
+            self.estimate.watch(queue);
+        }
         self.settle(now, shared);
         let rate = self.estimate.rate(now);
         let reserve = self.parts.reserve.bytes(&self.parts.congestion, &info, rate);

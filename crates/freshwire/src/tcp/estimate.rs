@@ -7,6 +7,8 @@ use freshwire_choice::LinkView;
 use freshwire_io::tcp::TcpInfo;
 use freshwire_record::{Rate, Timestamp};
 
+use super::foreign::Foreign;
+use super::recent::Recent;
 use crate::stats::PathRate;
 
 /// The shortest and the longest memory of the delivery rate.
@@ -105,6 +107,7 @@ pub(crate) struct Estimate {
     held: Held,
     limited_until: Timestamp,
     carried: Carried,
+    foreign: Foreign,
 }
 
 /// Bytes over time with exponential forgetting.
@@ -328,10 +331,23 @@ impl Estimate {
         let best = self.measured().max(self.best.get());
         let own = best.map_or(Duration::ZERO, |best| best.time_for(MIN_PIPE_SEGMENTS * mss));
         let of_others = queue.saturating_mul(4).max(own.saturating_add(own / 4));
-        if self.recent_min.get()?.0 > min_rtt.saturating_add(of_others) {
+        if self.recent_min.get()?.0 > min_rtt.saturating_add(of_others)
+            || self.foreign.is_there(self.looked_at)
+        {
             return None;
         }
         Some(rate.bytes_in(self.longest(queue)))
+    }
+
+    /// Looks whether the queue is another flow's, for a sink with this bound.
+    pub(crate) fn watch(&mut self, queue: Duration) {
+        let own = self
+            .measured()
+            .max(self.best.get())
+            .map_or(Duration::ZERO, |best| best.time_for(MIN_PIPE_SEGMENTS * u64::from(self.info.mss)));
+        let explained =
+            self.longest(queue).max(self.info.min_rtt.saturating_add(own.saturating_add(own / 4)));
+        self.foreign.update(self.looked_at, self.info.rtt, explained);
     }
 
     /// The round trip that a path with the wanted queue has at most.
@@ -408,27 +424,6 @@ fn memory(info: &TcpInfo) -> Duration {
 /// By how much a round trip exceeds the smallest one without a queue of the path.
 fn noise(info: &TcpInfo) -> Duration {
     (info.min_rtt / 4).max(QUEUE)
-}
-
-/// The highest value of a recent time, in two halves of it.
-#[derive(Debug, Default)]
-struct Recent<T> {
-    halves: [Option<T>; 2],
-    since: Timestamp,
-}
-
-impl<T: Copy + Ord> Recent<T> {
-    fn add(&mut self, now: Timestamp, value: T, time: Duration) {
-        if now.saturating_since(self.since) > time / 2 {
-            self.halves = [None, self.halves[0]];
-            self.since = now;
-        }
-        self.halves[0] = self.halves[0].max(Some(value));
-    }
-
-    fn get(&self) -> Option<T> {
-        self.halves[0].max(self.halves[1])
-    }
 }
 
 #[cfg(test)]

@@ -132,6 +132,9 @@ impl Path {
         }
         let info = socket.info()?;
         self.estimate.update(now, info);
+        if let Some(queue) = self.queue_target {
+            self.estimate.watch(queue);
+        }
         let was_over = self.unread.is_over();
         self.unread.update(now, &info)?;
         if let Some(by) = self.unread.by() {

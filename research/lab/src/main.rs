@@ -63,7 +63,7 @@ enum Command {
     },
     /// A viewer's screen across a link below the stream's rate: age, motion, quality.
     Screen(screen::ScreenArgs),
-    /// A1 beside TCP flows of this kernel across one bottleneck: the share of each.
+    /// A1 and Freshwire over TCP beside plain TCP across one bottleneck: the share of each.
     Share(share::ShareArgs),
     /// Play scenarios of the A1 transport in virtual time.
     Sim(sim::SimArgs),

@@ -1,9 +1,10 @@
-//! Flows that always have data, A1 and TCP of this kernel, across one bottleneck: who gets how much, and how long the queue
-//! gets.
+//! Flows that always have data, of A1, of Freshwire over TCP and of plain TCP, across one bottleneck: the share of each, and how long the
+//! queue gets.
 //!
 //! ```text
 //!  near namespace                                   far namespace
 //!  A1 node ────────┐                            ┌─► A1 node ────► bytes a second
+//!  Freshwire, TCP ─┤                            ├─► TCP reader ─► bytes a second
 //!  TCP, cubic ─────┼─► one queue, rate, delay ──┼─► TCP reader ─► bytes a second
 //!  TCP, bbr ───────┤                            ├─► TCP reader ─► bytes a second
 //!  ten probes a second ─────────────────────────┴─► their wait in the queue
@@ -13,7 +14,11 @@
 
 mod args;
 mod flow;
+mod kind;
+mod layered;
+mod place;
 mod probe;
+mod repeated;
 mod run;
 mod schema;
 mod show;
@@ -31,7 +36,8 @@ use schema::Run;
 /// Runs `freshwire-lab share`.
 pub(crate) fn run(args: &ShareArgs) -> anyhow::Result<ExitCode> {
     experiment::run::<Plan>(&args.output, &args.plans()?, Ok, |runs| {
-        Ok(Report { tables: vec![show::table(runs)], page: None })
+        let tables = [Some(show::table(runs)), place::table(runs)];
+        Ok(Report { tables: tables.into_iter().flatten().collect(), page: None })
     })
 }
 
@@ -50,7 +56,12 @@ impl pool::Task for Plan {
     }
 
     fn name(&self) -> String {
-        format!("{}, {}, seed {}", self.flows.join(" + "), show::link_label(&self.link), self.link.seed)
+        format!(
+            "{}, {}, seed {}",
+            show::flows_label(&self.flows),
+            show::link_label(&self.link),
+            self.link.seed
+        )
     }
 
     fn seconds(&self) -> f64 {

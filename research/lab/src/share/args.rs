@@ -6,25 +6,36 @@ use anyhow::{bail, ensure};
 use clap::Args;
 use freshwire_record::{Rate, parse_duration, parse_share, parse_size};
 
+use super::kind::{self, Kind};
 use super::schema::Plan;
 use crate::scenario::{Output, Repetitions};
 use crate::schema::LinkConfig;
-use crate::scheme;
 
-/// A1 beside TCP flows of this kernel across one bottleneck: who gets how much.
+/// Most flows of one name. Each has threads of its own.
+const MOST_ALIKE: usize = 64;
+
+/// Flows of A1 and of Freshwire over TCP beside plain TCP across one bottleneck: the share of each.
+///
+/// A flow of Freshwire sends a layered stream of one and a half times the bottleneck's rate, so that it always has something to choose from.
+/// The kernel ring needs its module, and has the same experiment in guests: `host/kernel/experiment/share.sh`.
 ///
 /// Lists are separated by commas; each link meets all flows.
 #[derive(Args)]
 pub(crate) struct ShareArgs {
     #[command(flatten)]
     pub(super) output: Output,
-    /// Flows that share the link, joined by `+`: a1, a1-cubic, a1-newreno, or a congestion control of this kernel.
+    /// Flows that share the link, joined by `+`; `4*cubic` are four. A1: a1, a1-cubic, a1-newreno. Freshwire over TCP:
+    /// freshwire-CONTROL, and freshwire-unbounded-CONTROL without the bound on the bottleneck's queue. Plain TCP: CONTROL. CONTROL is a
+    /// congestion control of this kernel.
     #[arg(
         long,
         value_delimiter = ',',
         default_value = "a1+cubic+bbr,a1+cubic+cubic,a1+bbr+bbr,a1+a1+cubic,a1+a1+a1,cubic+cubic+bbr"
     )]
     flows: Vec<String>,
+    /// Runs each scene also with plain TCP in the place of A1 and Freshwire, right after it, and shows the ratio.
+    #[arg(long)]
+    in_place: bool,
     /// Rates of the bottleneck.
     #[arg(long, value_delimiter = ',', default_value = "10Mbit")]
     rate: Vec<Rate>,
@@ -75,13 +86,23 @@ impl Queue {
 impl ShareArgs {
     pub(super) fn plans(&self) -> anyhow::Result<Vec<Plan>> {
         ensure!(self.warm_up < self.duration, "--warm-up has to end before --duration does");
-        let flows = self.flows.iter().map(|text| parse_flows(text)).collect::<anyhow::Result<Vec<_>>>()?;
+        let mut flows = Vec::new();
+        for text in &self.flows {
+            let scene = parse_flows(text)?;
+            let replaced = kind::in_place(&scene).filter(|_| self.in_place);
+            for scene in std::iter::once(scene).chain(replaced) {
+                if !flows.contains(&scene) {
+                    flows.push(scene);
+                }
+            }
+        }
         let mut plans = Vec::new();
         for &rate in &self.rate {
             for &delay in &self.delay {
                 for queue in &self.queue {
-                    for flows in &flows {
-                        for seed in self.repetitions.seeds(1) {
+                    // All flows of a seed first: what a ratio compares is measured side by side.
+                    for seed in self.repetitions.seeds(1) {
+                        for flows in &flows {
                             plans.push(Plan {
                                 flows: flows.clone(),
                                 link: self.link(rate, delay, *queue, seed),
@@ -107,15 +128,28 @@ fn whole_seconds(time: Duration, name: &str) -> anyhow::Result<u32> {
     Ok(u32::try_from(time.as_secs())?)
 }
 
+/// Reads a scene: flows joined by `+`, `4*cubic` being four.
 fn parse_flows(text: &str) -> anyhow::Result<Vec<String>> {
     let known = freshwire_io::tcp::available_congestion_controls()?;
-    let flows: Vec<String> = text.split('+').map(str::to_owned).collect();
-    for name in &flows {
+    let mut flows = Vec::new();
+    for part in text.split('+') {
+        let (count, name) = match part.split_once('*') {
+            Some((count, name)) => (count.parse().unwrap_or(0), name),
+            None => (1, part),
+        };
+        ensure!((1..=MOST_ALIKE).contains(&count), "{part:?} is not 1 to {MOST_ALIKE} flows, as 4*cubic");
+        let is_there = match Kind::of(name) {
+            Kind::A1 => true,
+            Kind::Freshwire { congestion, .. } => known.iter().any(|known| known == congestion),
+            Kind::Tcp => known.iter().any(|known| known == name),
+        };
         ensure!(
-            scheme::is_a1(name) || known.contains(name),
-            "there is no flow {name:?}; this kernel has {} and there are a1, a1-cubic, a1-newreno",
+            is_there,
+            "there is no flow {name:?}; this kernel has {}, the same behind freshwire- and freshwire-unbounded-, and there are a1, \
+             a1-cubic, a1-newreno",
             known.join(", ")
         );
+        flows.extend(std::iter::repeat_n(name.to_owned(), count));
     }
     Ok(flows)
 }
@@ -159,13 +193,29 @@ mod tests {
             [10_000, 10_000, 10_000, 10_000, 5_000, 5_000, 5_000, 5_000, 15_000, 15_000, 15_000, 15_000]
         );
         assert_eq!(queues[12], 25_000);
-        assert_eq!(plans[2].flows, ["a1", "reno"]);
+        assert_eq!(plans[1].flows, ["a1", "reno"], "the scenes of a seed are side by side");
+        assert_eq!((plans[1].link.seed, plans[2].link.seed), (1, 2));
+    }
+
+    #[test]
+    fn a_scene_is_followed_by_plain_tcp_in_its_place() {
+        let plans =
+            plans(&["--flows", "2*freshwire-reno+reno,3*reno,a1+reno", "--queue", "1bdp", "--in-place"]);
+        let scenes: Vec<String> = plans.unwrap().iter().map(|plan| plan.flows.join("+")).collect();
+        assert_eq!(
+            scenes,
+            ["freshwire-reno+freshwire-reno+reno", "reno+reno+reno", "a1+reno", "reno+reno"],
+            "none is measured twice"
+        );
     }
 
     #[test]
     fn impossible_arguments_are_refused() {
         for (arguments, reason) in [
             (["--flows", "a1+nonsense"], "no flow \"nonsense\""),
+            (["--flows", "freshwire-nonsense"], "no flow \"freshwire-nonsense\""),
+            (["--flows", "0*reno"], "\"0*reno\" is not 1 to 64 flows"),
+            (["--flows", "many*reno"], "is not 1 to 64 flows"),
             (["--queue", "0bdp"], "not a multiple"),
             (["--duration", "1500ms"], "--warm-up has to end"),
             (["--duration", "10500ms"], "whole seconds"),

@@ -11,10 +11,12 @@ use freshwire::sink::CloseMode;
 use freshwire::{Ended, Meta, PushError, RingConfig, Sender, choice};
 use freshwire_io::now;
 use freshwire_io::tcp::TcpSocket;
-use freshwire_record::Timestamp;
+use freshwire_record::{Rate, Timestamp};
 
+use super::kind::Kind;
+use super::layered::Layered;
+use super::repeated;
 use crate::scenario::{A1Path, TestLink, transport, wait_until};
-use crate::scheme;
 
 /// Bytes of an A1 message, and how many are in the ring and may be outstanding: together what the kernel lets a TCP socket
 /// have in flight.
@@ -33,18 +35,27 @@ const CLOSE: Duration = Duration::from_secs(2);
 /// Both ends of a connection across the link.
 pub(super) enum Flow {
     A1(A1Path),
+    Freshwire(TcpStream, TcpStream, Layered),
     Tcp(TcpStream, TcpStream),
 }
 
 impl Flow {
-    /// Connects. `name` is one of the plan's flows.
-    pub(super) fn open(link: &TestLink, name: &str) -> anyhow::Result<Self> {
-        if scheme::is_a1(name) {
-            let qos = Qos { outstanding: MESSAGES, ..Qos::default() };
-            return Ok(Self::A1(A1Path::connect(link, &transport(name)?, qos)?));
+    /// Connects. `name` is one of the plan's flows, `rate` that of the bottleneck.
+    pub(super) fn open(link: &TestLink, name: &str, rate: Rate) -> anyhow::Result<Self> {
+        match Kind::of(name) {
+            Kind::A1 => {
+                let qos = Qos { outstanding: MESSAGES, ..Qos::default() };
+                Ok(Self::A1(A1Path::connect(link, &transport(name)?, qos)?))
+            }
+            Kind::Freshwire { congestion, is_bounded } => {
+                let (near, far, _) = link.connect_tcp(Some(congestion))?;
+                Ok(Self::Freshwire(near, far, Layered::above(rate, is_bounded)))
+            }
+            Kind::Tcp => {
+                let (near, far, _) = link.connect_tcp(Some(name))?;
+                Ok(Self::Tcp(near, far))
+            }
         }
-        let (near, far, _) = link.connect_tcp(Some(name))?;
-        Ok(Self::Tcp(near, far))
     }
 
     /// Sends from `begin` to `end` and counts what is received. The share of what was sent that was lost: of packets, or of bytes that TCP
@@ -55,6 +66,10 @@ impl Flow {
                 Self::A1(A1Path { sending, receiving, .. }) => {
                     let reader = scope.spawn(|| receive_a1(receiving, end, received));
                     (send_a1(sending, begin, end), reader.join())
+                }
+                Self::Freshwire(near, far, source) => {
+                    let reader = scope.spawn(|| receive_tcp(far, end, received));
+                    (source.send(near, begin, end), reader.join())
                 }
                 Self::Tcp(near, far) => {
                     let reader = scope.spawn(|| receive_tcp(far, end, received));
@@ -84,7 +99,7 @@ fn send_a1(connection: &Connection, begin: Timestamp, end: Timestamp) -> anyhow:
     let stats = connection.stats().context("the connection is gone")?;
     let ended = sink.close(CloseMode::Abort, CLOSE);
     anyhow::ensure!(ended == Ended::Closed, "the connection broke: {ended:?}");
-    Ok(part(stats.packets_lost.saturating_sub(stats.spurious_losses), stats.packets_sent))
+    Ok(repeated::part(stats.packets_lost.saturating_sub(stats.spurious_losses), stats.packets_sent))
 }
 
 fn receive_a1(connection: &Connection, end: Timestamp, received: &AtomicU64) -> anyhow::Result<()> {
@@ -116,13 +131,9 @@ fn send_tcp(mut stream: &TcpStream, begin: Timestamp, end: Timestamp) -> anyhow:
         }
     }
     let socket = TcpSocket::new(stream.try_clone().context("cannot duplicate a socket")?)?;
-    let info = socket.info().context("cannot read what a connection did")?;
+    let lost = repeated::of_tcp(&socket)?;
     socket.abort_on_close().context("cannot abort the connection")?;
-    Ok(part(info.bytes_retrans, info.bytes_sent))
-}
-
-fn part(some: u64, all: u64) -> f64 {
-    some as f64 / all.max(1) as f64
+    Ok(lost)
 }
 
 fn receive_tcp(mut stream: &TcpStream, end: Timestamp, received: &AtomicU64) -> anyhow::Result<()> {

@@ -3,6 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use anyhow::Context as _;
+use freshwire_record::Rate;
+
 use super::flow::Flow;
 use super::probe::Probe;
 use super::schema::{Plan, Run};
@@ -18,7 +21,9 @@ const LEAD: Duration = Duration::from_millis(200);
 /// Makes a run. Call while the process has one thread.
 pub(crate) fn measure(plan: Plan, environment: Environment) -> anyhow::Result<Run> {
     let link = TestLink::open(&plan.link)?;
-    let flows = plan.flows.iter().map(|name| Flow::open(&link, name)).collect::<anyhow::Result<Vec<_>>>()?;
+    let rate = Rate::from_bits_per_sec(plan.link.rate_bps.context("a shared link has a rate")?);
+    let open = |name: &String| Flow::open(&link, name, rate);
+    let flows = plan.flows.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
     let probe = Probe::open(&link)?;
     let begin = link.start_after(LEAD)?;
     let end = begin + Duration::from_secs(plan.duration_s.into());

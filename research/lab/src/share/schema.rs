@@ -11,7 +11,8 @@ use crate::store::ResultLine;
 /// Everything that was chosen before a run; runs with equal plans repeat each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// The flows: `a1`, `a1-cubic`, `a1-newreno`, or TCP by the kernel's name of its congestion control.
+    /// The flows: `a1`, `a1-cubic`, `a1-newreno`; Freshwire over TCP as `freshwire-CONTROL`, or `freshwire-unbounded-CONTROL`; or plain
+    /// TCP by the kernel's name of its congestion control.
     pub(super) flows: Vec<String>,
     /// The bottleneck that they share. Its seed also decides in which order they begin.
     pub(super) link: LinkConfig,

@@ -2,11 +2,11 @@
 
 use freshwire_record::Rate;
 
+use super::kind::Kind;
 use super::schema::{Metrics, Run};
 use crate::cells;
 use crate::metrics::Spread;
 use crate::schema::LinkConfig;
-use crate::scheme;
 use crate::table::{Table, percent, time, with_range};
 
 /// One row for all repetitions of a link and its flows.
@@ -15,7 +15,7 @@ pub(super) fn table(runs: &[Run]) -> Table {
         "Goodput as a multiple of the fair share after the warm-up (median [min .. max] over flows and runs), \
                   what each lost, Jain's index, and the wait in the bottleneck's queue",
         3,
-        "link | queue | flows | N | share of each, in this order | A1 | the others | A1, from the begin | lost of each | Jain | \
+        "link | queue | flows | N | share of each, in this order | ours | plain TCP | ours, from the begin | lost of each | Jain | \
          used | wait p50 | wait p95",
         cells::cells(runs).iter().map(row),
     )
@@ -44,12 +44,12 @@ fn row(cell: &cells::Cell<'_, Run>) -> Vec<String> {
     vec![
         cells::link_label(&plan.link),
         queue_label(&plan.link),
-        plan.flows.join(" + "),
+        flows_label(&plan.flows),
         group.len().to_string(),
         medians.collect::<Vec<_>>().join(" "),
-        each(|metrics| &metrics.shares, &scheme::is_a1),
-        each(|metrics| &metrics.shares, &|name| !scheme::is_a1(name)),
-        each(|metrics| &metrics.shares_in_all, &scheme::is_a1),
+        each(|metrics| &metrics.shares, &is_ours),
+        each(|metrics| &metrics.shares, &|name| !is_ours(name)),
+        each(|metrics| &metrics.shares_in_all, &is_ours),
         lost.collect::<Vec<_>>().join(", "),
         one(&|metrics| Some(metrics.jain), multiple),
         one(&|metrics| Some(metrics.used), percent),
@@ -58,13 +58,28 @@ fn row(cell: &cells::Cell<'_, Run>) -> Vec<String> {
     ]
 }
 
+/// Whether a flow is of A1 or Freshwire.
+fn is_ours(name: &str) -> bool {
+    Kind::of(name) != Kind::Tcp
+}
+
+/// Flows as on the command line: `4*cubic + bbr`.
+pub(super) fn flows_label(flows: &[String]) -> String {
+    let alike = flows.chunk_by(|a, b| a == b);
+    let names = alike.map(|flows| match flows {
+        [one] => one.clone(),
+        several => format!("{}*{}", several.len(), several[0]),
+    });
+    names.collect::<Vec<_>>().join(" + ")
+}
+
 /// A link and its queue as a person reads them.
 pub(super) fn link_label(link: &LinkConfig) -> String {
     format!("{}, {}", cells::link_label(link), queue_label(link))
 }
 
 /// The longest wait in the queue.
-fn queue_label(link: &LinkConfig) -> String {
+pub(super) fn queue_label(link: &LinkConfig) -> String {
     match link.queue_bytes.zip(link.rate_bps) {
         None => "queue of the emulation's choice".to_owned(),
         Some((bytes, rate)) => {

@@ -159,3 +159,35 @@ fn a1_and_cubic_share_a_link() {
     let wait = metrics["wait_ns"][0].as_f64().expect("a wait");
     assert!((0.5e6..35e6).contains(&wait), "{metrics}");
 }
+
+/// The flow in question and plain TCP in its place, beside one flow of CUBIC.
+fn shares_beside_cubic(flow: &str, queue: &str) -> Option<[f64; 2]> {
+    if !support::succeeds("a user namespace", Command::new("unshare").args(["--user", "--net", "true"])) {
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().to_str().expect("a path");
+    let flows = format!("{flow}+cubic");
+    let link = ["share", "--in-place", "--flows", &flows, "--rate", "5Mbit", "--queue", queue];
+    let ended =
+        support::run(&[&link[..], &["--duration", "20s", "--warm-up", "8s", "--out", out]].concat()).ok();
+    assert!(ended.text().contains("Beside plain TCP in the same place"), "{}", ended.text());
+    let results = std::fs::read_to_string(folder.path().join("share.jsonl")).expect("results");
+    let runs: Vec<serde_json::Value> =
+        results.lines().map(|line| serde_json::from_str(line).expect("a run")).collect();
+    let share = |first: &str| {
+        let run = runs.iter().find(|run| run["data"]["plan"]["flows"][0] == first).expect("a run");
+        run["data"]["metrics"]["shares"][0].as_f64().expect("a share")
+    };
+    Some([share(flow), share("cubic")])
+}
+
+/// The queue is longer than the bound of a sink, and shorter than four times that. Twelve seconds are few: the share of plain TCP in the same
+/// place is 0.4 to 1.6 there.
+#[test]
+fn freshwire_keeps_a_share_behind_the_queue_of_cubic() {
+    for queue in ["1bdp", "4bdp"] {
+        let Some([ours, plain]) = shares_beside_cubic("freshwire-cubic", queue) else { return };
+        assert!(ours > 0.3 && ours < 1.8, "{queue}: {ours}, plain TCP {plain}");
+    }
+}

@@ -115,7 +115,12 @@ fn bench_measures_and_a_push_makes_no_system_call() {
         let found = lines.iter().find(|line| line["data"]["name"] == name);
         found.unwrap_or_else(|| panic!("no {name:?} in {}", ended.text()))["data"].clone()
     };
-    for name in ["push : send() of 1400 B", "ring : send()", "processor time, push : send()"] {
+    for name in [
+        "push : send() of 1400 B",
+        "push : send() of 1400 B over UDP",
+        "ring : send()",
+        "processor time, push : send()",
+    ] {
         assert!(find(name)["median"].as_f64().is_some_and(|ratio| ratio > 0.0), "{name}");
     }
     assert_eq!(find("system calls a push, engine awake")["median"], 0.0);

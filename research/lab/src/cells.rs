@@ -4,7 +4,7 @@ use freshwire_record::Rate;
 
 use super::metrics::Spread;
 use super::results::{FramesMetrics, LayersMetrics, Metrics};
-use super::schema::{self, Experiment, LinkConfig, Run, Trust};
+use super::schema::{self, Experiment, LinkConfig, Run, Source, Trust};
 use super::scheme;
 use super::store::ResultLine;
 
@@ -132,7 +132,18 @@ impl Cell<'_, Run> {
 
     /// The link and the congestion control, as a person reads them.
     pub(crate) fn path_label(&self) -> String {
-        format!("{}, {}", link_label(&self.plan.link), self.plan.congestion)
+        format!("{}, {}", self.link_label(), self.plan.congestion)
+    }
+
+    /// The link, and the size of a record where a layer of a window is several.
+    pub(crate) fn link_label(&self) -> String {
+        let link = link_label(&self.plan.link);
+        match self.plan.source {
+            Source::Layers { record_bytes, per_layer: 2.., .. } => {
+                format!("{link}, records of {record_bytes} B")
+            }
+            _ => link,
+        }
     }
 }
 
@@ -182,8 +193,16 @@ fn order(a: &schema::Plan, b: &schema::Plan) -> std::cmp::Ordering {
         .then(a.congestion.cmp(&b.congestion))
         .then(a.deadline_ms.total_cmp(&b.deadline_ms))
         .then(a.duration_s.total_cmp(&b.duration_s))
+        .then(record_bytes(a).cmp(&record_bytes(b)))
         .then(scheme::rank(&a.scheme).cmp(&scheme::rank(&b.scheme)))
         .then(a.framing.cmp(&b.framing))
+}
+
+fn record_bytes(plan: &schema::Plan) -> u32 {
+    match plan.source {
+        Source::Layers { record_bytes, .. } => record_bytes,
+        Source::Frames { .. } => 0,
+    }
 }
 
 fn round(number: f64) -> f64 {

@@ -39,16 +39,48 @@ pub(crate) struct LayersMetrics {
     pub(crate) base_windows: u64,
     /// Bytes of each layer in whole records that arrived within the run's duration, the base layer first.
     pub(crate) received_layer_bytes: Vec<u64>,
+    /// The same by their window's start plus the deadline, whatever the layers below did; empty in older files.
+    #[serde(default)]
+    pub(crate) in_time_layer_bytes: Vec<u64>,
+    /// The share of the offered bytes that is in time for a player with a start-up buffer.
+    #[serde(default)]
+    pub(crate) start_up: StartUp,
     /// Bytes received within the run's duration, per second, in Kibit/s (1 Kibit = 1024 bit).
     pub(crate) receive_rate_kibit: f64,
     /// From a record's nominal submission to its arrival, over offered records.
     pub(crate) delay: Delay,
     /// From a record's nominal submission to its commit point, over committed records.
     pub(crate) commit_age: Delay,
+    /// From a record's commit point to its arrival, over committed records: the time from one socket to the other.
+    #[serde(default)]
+    pub(crate) transit: Transit,
     /// Records that arrived and were of no use.
     pub(crate) late_records: u64,
     /// Bytes that arrived late or useless, framing included, as a share of those sent.
     pub(crate) wasted_share: f64,
+}
+
+/// The share of the offered bytes that arrived by the end of their window plus a start-up buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StartUp {
+    /// Without a buffer.
+    pub(crate) none: f64,
+    /// With a buffer of ten seconds.
+    pub(crate) ten_s: f64,
+    /// With a buffer of twenty seconds.
+    pub(crate) twenty_s: f64,
+}
+
+/// The time from commit point to arrival, over committed records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Transit {
+    /// Its percentiles.
+    #[serde(flatten)]
+    pub(crate) delay: Delay,
+    /// The share of records that took at most 200 ms.
+    pub(crate) within_200_ms: f64,
+    /// The share of records that took at most 500 ms.
+    pub(crate) within_500_ms: f64,
 }
 
 /// The numbers that follow from the records of a stream of frames, one record each.

@@ -108,6 +108,9 @@ pub(crate) enum Source {
         record_bytes: u32,
         /// Length of a window in milliseconds.
         window_ms: u32,
+        /// Records of a layer of a window, submitted at once; one in files of older versions.
+        #[serde(default = "one")]
+        per_layer: u32,
     },
     /// Video-like frames.
     Frames {
@@ -120,12 +123,17 @@ pub(crate) enum Source {
     },
 }
 
+fn one() -> u32 {
+    1
+}
+
 impl Source {
     /// The mean rate.
     pub(crate) fn bytes_per_second(&self) -> f64 {
         match *self {
-            Self::Layers { layers, record_bytes, window_ms } => {
-                f64::from(layers) * f64::from(record_bytes) * 1e3 / f64::from(window_ms.max(1))
+            Self::Layers { layers, record_bytes, window_ms, per_layer } => {
+                f64::from(layers) * f64::from(per_layer) * f64::from(record_bytes) * 1e3
+                    / f64::from(window_ms.max(1))
             }
             Self::Frames { mean_rate_bps, .. } => mean_rate_bps as f64 / 8.0,
         }

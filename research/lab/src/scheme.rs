@@ -15,6 +15,12 @@ pub(crate) const ENCODER: &str = "encoder";
 pub(crate) const THESIS: &str = "thesis";
 /// The thesis's rule with a window of one layer, which drops the middle layers (thesis, figure 5.5).
 pub(crate) const THESIS_IMPROPER: &str = "thesis-improper";
+/// Priority-progress streaming: in a window the lowest layer first, and the rest dropped at its end (thesis, section 3.2.3).
+pub(crate) const PRIORITY_PROGRESS: &str = "priority-progress";
+/// Datagrams at once, without congestion control or repairs (paper, section 7).
+pub(crate) const UDP: &str = "udp";
+/// The same at the link's rate, which the sender is configured with; the rest of a window is dropped at its end.
+pub(crate) const UDP_LIMITED: &str = "udp-limited";
 /// The best policy, on a raw byte stream.
 pub(crate) const FRESHWIRE: &str = "freshwire";
 /// The best policy, with framing that lets an in-progress record be abandoned.
@@ -57,17 +63,23 @@ fn find(scheme: &str) -> Option<(&'static str, &'static str)> {
     LISTED.iter().copied().find(|(name, _)| *name == scheme)
 }
 
-const LISTED: [(&str, &str); 15] = [
+const LISTED: [(&str, &str); 21] = [
     (TCP, "plain TCP"),
     (TCP_SMALL_BUFFER, "TCP, small buffer"),
     (MIN_BUF, "MIN_BUF"),
+    ("min-buf-1-0", "MIN_BUF(1,0)"),
+    ("min-buf-1-3", "MIN_BUF(1,3)"),
+    ("min-buf-2-0", "MIN_BUF(2,0)"),
     (RESERVE, "reserve alone"),
     (ENCODER, "encoder's rule"),
+    (UDP, "UDP"),
+    (UDP_LIMITED, "UDP at the link's rate"),
     (SRT, "SRT"),
     (SCTP, "SCTP"),
     (QUIC, "QUIC (quinn)"),
     (THESIS, "thesis rule"),
     (THESIS_IMPROPER, "thesis rule, misused"),
+    (PRIORITY_PROGRESS, "priority-progress"),
     (FRESHWIRE, "Freshwire"),
     (FRESHWIRE_CHUNKED, "Freshwire, chunked"),
     (A1, "A1"),

@@ -6,8 +6,10 @@ mod fresh;
 mod offer;
 mod pace;
 mod peers;
+mod pieces;
 mod plain;
 mod receive;
+mod udp;
 mod worker;
 
 use std::path::Path;
@@ -59,7 +61,13 @@ fn report_of(experiment: Experiment, runs: &[Run]) -> anyhow::Result<Report> {
     let cells = cells::gather(&runs, experiment);
     let (tables, page) = match experiment {
         Experiment::Layers => {
-            let tables = [Some(table::layers_summary(&cells)), table::receive_rates(&cells)];
+            let tables = [
+                Some(table::layers_summary(&cells)),
+                table::receive_rates(&cells),
+                table::in_time(&cells),
+                table::start_up(&cells),
+                table::transit(&cells),
+            ];
             (tables.into_iter().flatten().collect(), report::layers_html(&runs)?)
         }
         Experiment::Frames => (vec![table::frames_summary(&cells)], report::frames_html(&runs)?),

@@ -6,7 +6,9 @@ mod layers;
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 
 pub(crate) use frames::frames_summary;
-pub(crate) use layers::{layers_summary, matrix, published_total_mib, receive_rates};
+pub(crate) use layers::{
+    in_time, layers_summary, matrix, published_total_mib, receive_rates, start_up, transit,
+};
 
 use crate::metrics::Spread;
 pub(crate) use crate::output::percent;

@@ -101,7 +101,7 @@ pub(crate) fn layers_plan(scheme: &str, link: LinkConfig, windows: u32) -> Plan 
         congestion: "cubic".to_owned(),
         framing: "raw".to_owned(),
         link,
-        source: Source::Layers { layers: 8, record_bytes: 16384, window_ms: 1000 },
+        source: Source::Layers { layers: 8, record_bytes: 16384, window_ms: 1000, per_layer: 1 },
         deadline_ms: 1000.0,
         duration_s: f64::from(windows),
     }

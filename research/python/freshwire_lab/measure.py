@@ -49,6 +49,10 @@ def measure_layers(run: Run, source: Layers) -> dict[str, Value]:
     for record in run.records:
         if _by(record, round(run.duration_s * NS)):
             layer_bytes[record.layer] += record.size
+    in_time_bytes = [0] * source.layers
+    for record in run.records:
+        if _by(record, min(record.group * window_ns + deadline, round(run.duration_s * NS))):
+            in_time_bytes[record.layer] += record.size
     arrived = sum(record.arrived_ns is not None for record in run.records)
     return {
         "offered_records": len(run.records),
@@ -61,6 +65,9 @@ def measure_layers(run: Run, source: Layers) -> dict[str, Value]:
         "windows": len(windows),
         "base_windows": base_windows,
         "received_layer_bytes": layer_bytes,
+        "in_time_layer_bytes": in_time_bytes,
+        **_start_up(run, window_ns),
+        **_transit(run),
         "late_records": arrived - len(on_time),
         **_common(run, on_time_bytes),
     }
@@ -167,6 +174,31 @@ def _ideal(run: Run, source: Layers, windows: Mapping[int, Iterable[Record]]) ->
             total += record.size
         free_at_ms = start_ms + end_ms
     return total
+
+
+def _start_up(run: Run, window_ns: int) -> dict[str, Value]:
+    """Share of the offered bytes that a player can use which starts that much after the end of the first window."""
+    offered = sum(record.size for record in run.records)
+    shares: dict[str, Value] = {}
+    for name, seconds in (("none", 0), ("ten_s", 10), ("twenty_s", 20)):
+        used = sum(r.size for r in run.records if _by(r, (r.group + 1) * window_ns + seconds * NS))
+        shares[f"start_up.{name}"] = used / offered if offered else 0.0
+    return shares
+
+
+def _transit(run: Run) -> dict[str, Value]:
+    """From the sender's socket to the receiver's, of what was handed over."""
+    times = [
+        None if record.arrived_ns is None else max(0, record.arrived_ns - record.committed_ns)
+        for record in run.records
+        if record.committed_ns is not None
+    ]
+    within = {
+        f"transit.within_{limit}_ms": sum(time is not None and time <= limit * MS for time in times) / max(1, len(times))
+        for limit in (200, 500)
+    }
+    percentiles = {f"transit.{name}_ns": _percentile(times, share) for name, share in _PERCENTILES.items()}
+    return {**within, **percentiles}
 
 
 def _by(record: Record, at_ns: int) -> bool:

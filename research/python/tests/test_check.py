@@ -52,7 +52,7 @@ class CheckTest(unittest.TestCase):
         for place, line in enumerate(lines()):
             metrics = line["data"]["metrics"]
             numbers = [(metrics, name) for name, value in metrics.items() if isinstance(value, (int, float))]
-            for part in ("delay", "age", "freezes"):
+            for part in ("delay", "age", "freezes", "start_up", "transit"):
                 numbers += [(metrics[part], name) for name in metrics.get(part, {})]
             self.assertGreater(len(numbers), 10)
             for owner, name in numbers:

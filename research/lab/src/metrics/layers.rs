@@ -1,12 +1,12 @@
 use std::collections::BTreeMap;
 
 use super::link::{capacity_bps, commit_age, transfer_ns, wasted_share};
-use crate::results::{Delay, LayersMetrics};
-use crate::schema::{Plan, Run, Source};
+use crate::results::{Delay, LayersMetrics, StartUp, Transit};
+use crate::schema::{Plan, RecordFate, Run, Source};
 
 impl LayersMetrics {
     pub(super) fn of(run: &Run, layers: u8, window_ms: u32) -> Self {
-        let deadline_ns = run.plan.deadline_ns();
+        let (deadline_ns, duration_ns) = (run.plan.deadline_ns(), run.plan.duration_ns());
         let mut metrics = Self {
             offered_records: run.records.len() as u64,
             offered_bytes: run.records.iter().map(|record| u64::from(record.bytes)).sum(),
@@ -17,12 +17,17 @@ impl LayersMetrics {
             share_of_ideal: None,
             windows: 0,
             base_windows: base_windows(run, window_ms),
-            received_layer_bytes: received_layer_bytes(run, layers),
+            received_layer_bytes: layer_bytes(run, layers, |_| duration_ns),
+            in_time_layer_bytes: layer_bytes(run, layers, |record| {
+                duration_ns.min(window_start_ns(record.group, window_ms) + deadline_ns)
+            }),
+            start_up: start_up(run, window_ms),
             receive_rate_kibit: run.totals.received_bytes as f64 * 8.0 / 1024.0 / run.plan.duration_s,
             delay: Delay::of(
                 run.records.iter().map(|r| r.arrived_ns.map(|at| at.saturating_sub(r.generated_ns))),
             ),
             commit_age: commit_age(run),
+            transit: transit(run),
             late_records: 0,
             wasted_share: 0.0,
         };
@@ -81,7 +86,7 @@ fn usable_ns(run: &Run) -> Vec<Option<u64>> {
         let at = whole.entry((record.group, record.layer)).or_insert(Some(0));
         *at = at.zip(record.arrived_ns).map(|(a, b)| a.max(b));
     }
-    let usable = |record: &crate::schema::RecordFate| {
+    let usable = |record: &RecordFate| {
         let below = whole.range((record.group, 0)..(record.group, record.layer));
         below.map(|(_, at)| *at).fold(record.arrived_ns, |a, b| a.zip(b).map(|(a, b)| a.max(b)))
     };
@@ -98,15 +103,46 @@ fn base_windows(run: &Run, window_ms: u32) -> u64 {
     complete.values().filter(|complete| **complete).count() as u64
 }
 
-fn received_layer_bytes(run: &Run, layers: u8) -> Vec<u64> {
-    let duration_ns = run.plan.duration_ns();
+/// Bytes of each layer in records that arrived by a time of their own.
+fn layer_bytes(run: &Run, layers: u8, by: impl Fn(&RecordFate) -> u64) -> Vec<u64> {
     let mut bytes = vec![0; usize::from(layers)];
     for record in &run.records {
-        if record.arrived_ns.is_some_and(|at| at <= duration_ns) {
+        if record.arrived_ns.is_some_and(|at| at <= by(record)) {
             bytes[usize::from(record.layer)] += u64::from(record.bytes);
         }
     }
     bytes
+}
+
+/// A player without a buffer plays a window at its end, when all of it has been submitted.
+fn start_up(run: &Run, window_ms: u32) -> StartUp {
+    let offered: u64 = run.records.iter().map(|record| u64::from(record.bytes)).sum();
+    let in_time = |buffer_s: u64| {
+        let by =
+            |record: &RecordFate| window_start_ns(record.group + 1, window_ms) + buffer_s * 1_000_000_000;
+        let in_time =
+            run.records.iter().filter(|record| record.arrived_ns.is_some_and(|at| at <= by(record)));
+        let bytes: u64 = in_time.map(|record| u64::from(record.bytes)).sum();
+        bytes as f64 / offered.max(1) as f64
+    };
+    StartUp { none: in_time(0), ten_s: in_time(10), twenty_s: in_time(20) }
+}
+
+fn transit(run: &Run) -> Transit {
+    let times: Vec<Option<u64>> = run
+        .records
+        .iter()
+        .filter_map(|record| {
+            let committed_ns = record.committed_ns?;
+            Some(record.arrived_ns.map(|at| at.saturating_sub(committed_ns)))
+        })
+        .collect();
+    let within = |limit_ms: u64| {
+        let count = times.iter().flatten().filter(|time| **time <= limit_ms * 1_000_000).count();
+        count as f64 / times.len().max(1) as f64
+    };
+    let (within_200_ms, within_500_ms) = (within(200), within(500));
+    Transit { delay: Delay::of(times), within_200_ms, within_500_ms }
 }
 
 /// The bytes that an offline oracle, which knows the link, delivers on time. In each window, once the link is

@@ -4,12 +4,15 @@ use super::chart::{
     Axis, BarChart, Bars, LineChart, Mark, Reference, Scatter, Series, bar_chart, line_chart, scatter,
 };
 use super::html::{Figure, Number, Section, escape, figures, numbers, page, paragraph, table};
-use super::palette::scheme_colour;
+use super::palette::{GREEN, VERMILLION, scheme_colour};
 use crate::cells::{Cell, by_path, gather};
 use crate::metrics::{Spread, ecdf, goodput_curve};
+use crate::results::LayersMetrics;
 use crate::schema::{Experiment, Run, Source};
 use crate::scheme;
-use crate::table::{layers_summary, matrix, percent, published_total_mib, receive_rates};
+use crate::table::{
+    in_time, layers_summary, matrix, percent, published_total_mib, receive_rates, start_up, transit,
+};
 
 /// The whole report of a layered experiment as one HTML page.
 ///
@@ -39,6 +42,7 @@ pub(crate) fn layers_html(runs: &[Run]) -> anyhow::Result<String> {
             ) + &table(&rates, command, |_, _| None),
         });
     }
+    sections.push(figure_section("In time and late", &cells, command, IN_TIME_INTRODUCTION, in_time_bars)?);
     sections.push(figure_section(
         "Goodput within a playout deadline",
         &cells,
@@ -47,6 +51,16 @@ pub(crate) fn layers_html(runs: &[Run]) -> anyhow::Result<String> {
         goodput,
     )?);
     sections.push(figure_section("Arrival against playout", &cells, command, ARRIVAL_INTRODUCTION, arrival)?);
+    for (heading, numbers) in [
+        ("In time and late, in numbers", in_time(&cells)),
+        ("Start-up buffers", start_up(&cells)),
+        ("From socket to socket", transit(&cells)),
+    ] {
+        if let Some(numbers) = numbers {
+            sections
+                .push(Section { heading: heading.to_owned(), body: table(&numbers, command, |_, _| None) });
+        }
+    }
     sections.push(figure_section("Delay", &cells, command, DELAY_INTRODUCTION, delay)?);
     sections.push(Section {
         heading: "All numbers".to_owned(),
@@ -144,10 +158,11 @@ fn drawn_paths<'c, 'r>(paths: &[&'c [Cell<'r, Run>]]) -> Vec<&'c [Cell<'r, Run>]
 
 fn lead(runs: &[Run], cells: &[Cell<'_, Run>]) -> String {
     let mut html = set_aside_notice(runs, cells);
-    if let Source::Layers { layers, record_bytes, window_ms } = cells[0].plan.source {
+    if let Source::Layers { layers, record_bytes, window_ms, per_layer } = cells[0].plan.source {
         html += &format!(
-            "<p class=\"soft\">{layers} layers of {record_bytes} bytes in each window of {window_ms} ms, {} s, deadline {} ms, \
+            "<p class=\"soft\">{layers} layers of {} bytes in each window of {window_ms} ms, {} s, deadline {} ms, \
              over one TCP connection across an emulated link; the receiver is an unmodified TCP reader. {} runs.</p>\n",
+            record_bytes * per_layer,
             cells[0].plan.duration_s,
             cells[0].plan.deadline_ms,
             runs.len()
@@ -184,7 +199,7 @@ fn improper_use(path: &[Cell<'_, Run>], command: &str) -> anyhow::Result<Vec<Fig
 fn layer_bars(path: &[Cell<'_, Run>], command: &str, schemes: &[&str]) -> anyhow::Result<Vec<Figure>> {
     let shown: Vec<&Cell<'_, Run>> =
         path.iter().filter(|cell| schemes.contains(&cell.plan.scheme.as_str())).collect();
-    let Some(Source::Layers { layers, record_bytes, window_ms }) =
+    let Some(Source::Layers { layers, record_bytes, window_ms, per_layer }) =
         shown.first().map(|cell| &cell.plan.source)
     else {
         return Ok(Vec::new());
@@ -200,8 +215,9 @@ fn layer_bars(path: &[Cell<'_, Run>], command: &str, schemes: &[&str]) -> anyhow
             })
             .collect(),
     });
-    let offered_kb =
-        path[0].plan.duration_s * 1e3 / f64::from(*window_ms) * f64::from(*record_bytes) / 1000.0;
+    let offered_kb = path[0].plan.duration_s * 1e3 / f64::from(*window_ms)
+        * f64::from(*record_bytes * *per_layer)
+        / 1000.0;
     let chart = BarChart {
         x_label: "layer (1 is the base)".to_owned(),
         categories: (1..=*layers).map(|layer| layer.to_string()).collect(),
@@ -229,7 +245,49 @@ fn total_text(cell: &Cell<'_, Run>) -> String {
     format!("{} {ours:.2} MiB{published}", scheme::label(&cell.plan.scheme))
 }
 
-/// Paper figure 7.
+/// Paper figure 7: a figure for each scheme of it.
+fn in_time_bars(path: &[Cell<'_, Run>], command: &str) -> anyhow::Result<Vec<Figure>> {
+    let schemes = [scheme::TCP, scheme::THESIS, scheme::FRESHWIRE, scheme::FRESHWIRE_CHUNKED];
+    let shown = path.iter().filter(|cell| schemes.contains(&cell.plan.scheme.as_str()));
+    let figure = |cell: &Cell<'_, Run>| {
+        let Source::Layers { layers, record_bytes, window_ms, per_layer } = cell.plan.source else {
+            return Ok(None);
+        };
+        let bars = |name: &str, colour, pick: &dyn Fn(&LayersMetrics, usize) -> Option<u64>| Bars {
+            name: name.to_owned(),
+            colour,
+            values: (0..usize::from(layers))
+                .map(|layer| {
+                    let spread = cell.layers(|m| Some(pick(m, layer)? as f64 / 1000.0))?;
+                    Some((spread.median, spread.min, spread.max))
+                })
+                .collect(),
+        };
+        let in_time = |m: &LayersMetrics, layer: usize| m.in_time_layer_bytes.get(layer).copied();
+        let late = |m: &LayersMetrics, layer: usize| {
+            m.received_layer_bytes.get(layer)?.checked_sub(in_time(m, layer)?)
+        };
+        let offered_kb =
+            cell.plan.duration_s * 1e3 / f64::from(window_ms) * f64::from(record_bytes * per_layer) / 1000.0;
+        let chart = BarChart {
+            x_label: "layer (1 is the base)".to_owned(),
+            categories: (1..=layers).map(|layer| layer.to_string()).collect(),
+            y: Axis { label: "received, kB".to_owned(), from: 0.0, to: offered_kb * 1.08 },
+            bars: vec![bars("in time", GREEN, &in_time), bars("late", VERMILLION, &late)],
+            level: Some(("offered".to_owned(), offered_kb)),
+        };
+        let title = format!("{}, {}", scheme::label(&cell.plan.scheme), cell.path_label());
+        let drawing = bar_chart(&format!("Bytes of each layer in time and late: {title}"), &chart)?;
+        let caption = format!(
+            "Bars are medians, whiskers minimum to maximum, {}.",
+            repetitions(std::slice::from_ref(&cell))
+        );
+        Ok(Some(Figure { title, drawing, caption, command: command.to_owned() }))
+    };
+    shown.filter_map(|cell| figure(cell).transpose()).collect()
+}
+
+/// Over all layers, for every playout deadline.
 fn goodput(path: &[Cell<'_, Run>], command: &str) -> anyhow::Result<Vec<Figure>> {
     let plan = &path[0].plan;
     let longest_s = (plan.duration_s / 3.0).clamp(plan.deadline_ms / 500.0, 20.0);
@@ -272,10 +330,10 @@ fn goodput(path: &[Cell<'_, Run>], command: &str) -> anyhow::Result<Vec<Figure>>
 
 /// Paper figure 8: one run of each scheme, the one with the lowest seed.
 fn arrival(path: &[Cell<'_, Run>], command: &str) -> anyhow::Result<Vec<Figure>> {
-    let schemes = [scheme::TCP, scheme::FRESHWIRE_CHUNKED, scheme::FRESHWIRE];
+    let schemes = [scheme::TCP, scheme::THESIS, scheme::FRESHWIRE_CHUNKED, scheme::FRESHWIRE];
     let mut shown: Vec<&Cell<'_, Run>> =
         path.iter().filter(|cell| schemes.contains(&cell.plan.scheme.as_str())).collect();
-    // One Freshwire is enough: two would hide each other.
+    // One late choice is enough, the paper's if it is there: two would hide each other.
     shown.truncate(2);
     let Some(plan) = shown.first().map(|cell| &cell.plan) else { return Ok(Vec::new()) };
     let marks = shown.iter().filter_map(|cell| {
@@ -379,8 +437,9 @@ const BYTES_INTRODUCTION: &str = "Thesis figures 5.3 and 5.4. Plain TCP delivers
     the last moment keeps the base layer whole and gives up the least significant layers first.";
 const IMPROPER_INTRODUCTION: &str = "Birkedal 2006, figure 5.5. The rule at the end of each layer instead of each window drops \
     the middle layers, without which the upper ones are useless.";
-const GOODPUT_INTRODUCTION: &str =
-    "Paper figure 7. What a player can use that waits this long before it plays a window.";
+const IN_TIME_INTRODUCTION: &str = "Paper figure 7. In time is what arrived by its window's start plus the deadline; late, what \
+    arrived after that and within the run.";
+const GOODPUT_INTRODUCTION: &str = "What a player can use that waits this long before it plays a window.";
 const ARRIVAL_INTRODUCTION: &str = "Paper figure 8. A record below a line is in time for a player with that startup \
     buffer; above it, it is too late.";
 const DELAY_INTRODUCTION: &str = "From a record's submission to its arrival, over all that were offered.";

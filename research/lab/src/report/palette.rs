@@ -23,7 +23,12 @@ pub(crate) fn scheme_colour(name: &str) -> RGBColor {
     match name {
         scheme::TCP => VERMILLION,
         scheme::TCP_SMALL_BUFFER => ORANGE,
-        scheme::MIN_BUF => PURPLE,
+        scheme::MIN_BUF | "min-buf-1-3" => PURPLE,
+        "min-buf-1-0" => SKY,
+        "min-buf-2-0" => YELLOW,
+        scheme::PRIORITY_PROGRESS => SKY,
+        scheme::UDP => GREY,
+        scheme::UDP_LIMITED => ORANGE,
         scheme::RESERVE => YELLOW,
         scheme::ENCODER => ORANGE,
         scheme::THESIS => GREEN,

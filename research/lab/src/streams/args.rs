@@ -50,8 +50,8 @@ pub(crate) struct LayersArgs {
     #[arg(long, default_value = "512Kibit", value_parser = parse_rate)]
     rate: RateArg,
     /// Schemes to compare, separated by commas: tcp, tcp-small-buffer, min-buf, min-buf-A-B, thesis, thesis-improper,
-    /// freshwire, freshwire-chunked, a1, a1-cubic, a1-newreno, and other transports: srt, sctp, quic. A1, SRT
-    /// and SCTP have a congestion control of their own.
+    /// priority-progress, freshwire, freshwire-chunked, a1, a1-cubic, a1-newreno, udp, udp-limited, srt, sctp, quic. UDP has no congestion
+    /// control; udp-limited sends at the link's rate. A1, SRT and SCTP have a congestion control of their own.
     #[arg(long, value_delimiter = ',')]
     scheme: Vec<String>,
     /// A prepared set of cells instead of one link.
@@ -69,6 +69,9 @@ pub(crate) struct LayersArgs {
     /// Size of a layer of one window, header included; 128 Kibit are 16384 bytes.
     #[arg(long, default_value = "16384", value_parser = parse_size)]
     layer_size: u64,
+    /// Sizes of a record, separated by commas: a layer of a window is cut into records of this size. Default: a layer is one record.
+    #[arg(long, value_delimiter = ',', value_parser = parse_size)]
+    packet_size: Vec<u64>,
     /// Length of a window.
     #[arg(long, default_value = "1s", value_parser = parse_duration)]
     window: Duration,
@@ -132,19 +135,43 @@ impl LayersArgs {
             (named, _) => named.iter().map(String::as_str).collect(),
         };
         check_schemes(&schemes)?;
+        let sources = self.sources()?;
         let least = if self.matrix == Some(Matrix::Thesis) { 10 } else { 1 };
         let mut plans = Vec::new();
         for (rate_bps, loss, delay) in self.cells() {
             for seed in self.link.repetitions.seeds(least) {
                 for congestion in &self.link.congestion {
-                    for name in &schemes {
-                        let link = self.link.config(rate_bps, loss, delay, seed);
-                        plans.push(self.plan(link, congestion, name)?);
+                    for source in &sources {
+                        for name in &schemes {
+                            let link = self.link.config(rate_bps, loss, delay, seed);
+                            plans.push(self.plan(link, congestion, name, source.clone()));
+                        }
                     }
                 }
             }
         }
         Ok(plans)
+    }
+
+    /// The stream in records of each size.
+    fn sources(&self) -> anyhow::Result<Vec<Source>> {
+        let default = [self.layer_size];
+        let sizes = if self.packet_size.is_empty() { &default[..] } else { &self.packet_size };
+        let source = |&size: &u64| {
+            if size == 0 || self.layer_size % size != 0 {
+                bail!(
+                    "records of {size} bytes do not fill a layer of {} bytes; take a divisor for --packet-size",
+                    self.layer_size
+                );
+            }
+            Ok(Source::Layers {
+                layers: self.layers,
+                record_bytes: size_of_record(size)?,
+                window_ms: u32::try_from(self.window.as_millis())?.max(1),
+                per_layer: u32::try_from(self.layer_size / size)?,
+            })
+        };
+        sizes.iter().map(source).collect()
     }
 
     fn cells(&self) -> Vec<(Option<u64>, f64, Duration)> {
@@ -171,21 +198,17 @@ impl LayersArgs {
         }
     }
 
-    fn plan(&self, link: LinkConfig, congestion: &str, name: &str) -> anyhow::Result<Plan> {
-        Ok(Plan {
+    fn plan(&self, link: LinkConfig, congestion: &str, name: &str, source: Source) -> Plan {
+        Plan {
             experiment: Experiment::Layers,
             scheme: name.to_owned(),
             congestion: congestion.to_owned(),
             framing: framing_of(name),
             link,
-            source: Source::Layers {
-                layers: self.layers,
-                record_bytes: size_of_record(self.layer_size)?,
-                window_ms: u32::try_from(self.window.as_millis())?.max(1),
-            },
+            source,
             deadline_ms: self.deadline.as_secs_f64() * 1e3,
             duration_s: self.duration.as_secs_f64(),
-        })
+        }
     }
 }
 
@@ -273,21 +296,24 @@ fn framing_of(name: &str) -> String {
 fn size_of_record(bytes: u64) -> anyhow::Result<u32> {
     match u32::try_from(bytes) {
         Ok(bytes @ 32..=1_048_576) => Ok(bytes),
-        _ => bail!("--layer-size is 32 bytes to 1MiB, not {bytes}"),
+        _ => bail!("a record has 32 bytes to 1MiB, not {bytes}; see --layer-size and --packet-size"),
     }
 }
 
 fn check_schemes(names: &[&str]) -> anyhow::Result<()> {
-    const RING: [&str; 5] = [
+    const OTHERS: [&str; 8] = [
         scheme::THESIS,
         scheme::THESIS_IMPROPER,
+        scheme::PRIORITY_PROGRESS,
         scheme::RESERVE,
         scheme::FRESHWIRE,
         scheme::FRESHWIRE_CHUNKED,
+        scheme::UDP,
+        scheme::UDP_LIMITED,
     ];
     for name in names {
         if !plain::is_plain(name)
-            && !RING.contains(name)
+            && !OTHERS.contains(name)
             && !scheme::is_a1(name)
             && !scheme::PEERS.contains(name)
         {
@@ -295,4 +321,47 @@ fn check_schemes(names: &[&str]) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: LayersArgs,
+    }
+
+    fn plans(arguments: &[&str]) -> anyhow::Result<Vec<Plan>> {
+        let words = std::iter::once("x").chain(arguments.iter().copied());
+        Cli::try_parse_from(words)?.args.plans()
+    }
+
+    #[test]
+    fn each_packet_size_is_the_same_rate() {
+        let plans =
+            plans(&["--packet-size", "512,4096,16384", "--scheme", "tcp,udp,priority-progress"]).unwrap();
+        assert_eq!(plans.len(), 9);
+        for plan in &plans {
+            assert_eq!(plan.source.bytes_per_second(), 131_072.0);
+        }
+        let Source::Layers { record_bytes, per_layer, .. } = plans[0].source else { panic!("layers") };
+        assert_eq!((record_bytes, per_layer), (512, 32));
+    }
+
+    #[test]
+    fn impossible_records_are_refused() {
+        for (arguments, reason) in [
+            (["--packet-size", "1448"], "take a divisor"),
+            (["--packet-size", "0"], "take a divisor"),
+            (["--packet-size", "16"], "32 bytes to 1MiB, not 16"),
+            (["--layer-size", "16"], "32 bytes to 1MiB, not 16"),
+        ] {
+            let error = plans(&arguments).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
 }

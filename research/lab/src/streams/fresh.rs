@@ -154,6 +154,7 @@ pub(super) fn policy(plan: &Plan) -> Box<dyn Choice> {
         (scheme::THESIS_IMPROPER, Source::Layers { layers, .. }) => {
             Box::new(choice::thesis(window / u32::from((*layers).max(1))))
         }
+        (scheme::PRIORITY_PROGRESS, _) => Box::new(choice::priority_progress(window)),
         (scheme::RESERVE, _) => Box::new(choice::fifo()),
         (_, Source::Layers { .. }) => Box::new(choice::layered(Duration::ZERO)),
         (_, Source::Frames { .. }) => Box::new(choice::frames()),

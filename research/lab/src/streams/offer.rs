@@ -24,9 +24,10 @@ pub(super) fn of(plan: &Plan) -> Vec<OfferedRecord> {
     let deadline = Duration::from_nanos(plan.deadline_ns());
     let duration = Duration::from_nanos(plan.duration_ns());
     match plan.source {
-        Source::Layers { layers, record_bytes, window_ms } => {
+        Source::Layers { layers, record_bytes, window_ms, per_layer } => {
             let window = Duration::from_millis(u64::from(window_ms));
-            layered(u64::from(layers), record_bytes, window, deadline, duration)
+            let layer = (u64::from(per_layer), record_bytes);
+            layered(u64::from(layers), layer, window, deadline, duration)
         }
         Source::Frames { fps, mean_rate_bps, gop } => {
             let ladder = Ladder { fps, mean_bytes: mean_rate_bps as f64 / 8.0 / fps, gop };
@@ -35,11 +36,11 @@ pub(super) fn of(plan: &Plan) -> Vec<OfferedRecord> {
     }
 }
 
-/// The source of Birkedal 2006, section 5.1: in each window one layer after the other, at even distance. All layers
-/// of a window are played together, so they share its deadline.
+/// The source of Birkedal 2006, section 5.1: in each window one layer after the other, at even distance, each in `per_layer` records of
+/// `bytes`. All layers of a window are played together, so they share its deadline.
 fn layered(
     layers: u64,
-    bytes: u32,
+    (per_layer, bytes): (u64, u32),
     window: Duration,
     deadline: Duration,
     duration: Duration,
@@ -47,19 +48,21 @@ fn layered(
     let windows = (duration.as_nanos() / window.as_nanos().max(1)) as u64;
     let spacing_ns = window.as_nanos() as u64 / layers.max(1);
     let record = |seq: u64| {
-        let (group, layer) = (seq / layers, seq % layers);
+        let place = seq / per_layer;
+        let (group, layer) = (place / layers, place % layers);
         let start = Duration::from_nanos(window.as_nanos() as u64 * group);
         OfferedRecord {
             seq,
             group: group as u32,
             layer: layer as u8,
             bytes,
-            refs: if layer > 0 { vec![seq - 1] } else { Vec::new() },
+            // The last record of the layer below.
+            refs: if layer > 0 { vec![place * per_layer - 1] } else { Vec::new() },
             at: start + Duration::from_nanos(spacing_ns * layer),
             deadline: start + deadline,
         }
     };
-    (0..windows * layers).map(record).collect()
+    (0..windows * layers * per_layer).map(record).collect()
 }
 
 /// A ladder of four temporal layers, as in live encoders and layered video calls. Every eight frames have one
@@ -138,12 +141,32 @@ mod tests {
     #[test]
     fn windows_of_the_published_source() {
         let second = Duration::from_secs(1);
-        let records = layered(8, 16384, second, second, Duration::from_secs(2));
+        let records = layered(8, (1, 16384), second, second, Duration::from_secs(2));
         assert_eq!(records.len(), 16);
         assert_eq!(records[9].at, Duration::from_millis(1125));
         assert_eq!(records[9].deadline, Duration::from_secs(2));
         assert_eq!((records[9].group, records[9].layer, records[9].refs.as_slice()), (1, 1, [8].as_slice()));
         assert!(records[8].refs.is_empty());
+    }
+
+    #[test]
+    fn smaller_records_are_the_same_stream() {
+        let second = Duration::from_secs(1);
+        let whole = layered(8, (1, 16384), second, second, Duration::from_secs(3));
+        for per_layer in [1, 4, 32] {
+            let size = 16384 / per_layer as u32;
+            let parts = layered(8, (per_layer, size), second, second, Duration::from_secs(3));
+            assert_eq!(parts.len(), whole.len() * per_layer as usize);
+            for part in &parts {
+                let of = &whole[(part.seq / per_layer) as usize];
+                assert_eq!(
+                    (part.group, part.layer, part.at, part.deadline),
+                    (of.group, of.layer, of.at, of.deadline)
+                );
+                let below: Vec<u8> = part.refs.iter().map(|&seq| parts[seq as usize].layer).collect();
+                assert_eq!(below, (part.layer > 0).then(|| part.layer - 1).into_iter().collect::<Vec<_>>());
+            }
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::offer::{self, OfferedRecord};
 use super::pace::{Ends, LEAD, SenderAccount, Span};
 use super::receive::{self, Received};
-use super::{a1, fresh, peers, plain};
+use super::{a1, fresh, peers, plain, udp};
 use crate::scenario::TestLink;
 use crate::scenario::pool::Task;
 use crate::schema::{Environment, Plan, RecordFate, Run, Totals, Trust};
@@ -57,6 +57,7 @@ fn measure(stream: Stream, environment: Environment) -> anyhow::Result<Run> {
     let offered = offer::of(&plan);
     let ends = match plan.scheme.as_str() {
         name if scheme::is_a1(name) => a1::run(&link, &plan, &offered)?,
+        scheme::UDP | scheme::UDP_LIMITED => udp::run(&link, &plan, &offered)?,
         name if scheme::PEERS.contains(&name) => peers::run(&link, &plan, &offered, programs.as_deref())?,
         _ => over_tcp(&link, &plan, &offered)?,
     };

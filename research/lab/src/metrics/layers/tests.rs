@@ -1,6 +1,6 @@
 use super::*;
 use crate::metrics::Metrics;
-use crate::schema::{LinkConfig, RecordFate};
+use crate::schema::LinkConfig;
 use crate::testing::{self, layer_record, layers_plan, link};
 
 const MS: u64 = 1_000_000;
@@ -43,6 +43,32 @@ fn a_record_counts_with_the_layers_below_it() {
     assert_eq!(metrics.receive_rate_kibit, 256.0);
     // Three arrived, of 16384 bytes each; one was of use.
     assert!((metrics.wasted_share - 2.0 / 3.0).abs() < 1e-12);
+}
+
+#[test]
+fn in_time_and_late_bytes_of_a_layer_are_apart() {
+    let mut records = window([Some(200), Some(1050), None, Some(800), None, None, None, None]);
+    records.truncate(4);
+    let plan = layers_plan("tcp", link(None, 0.0, 0.0), 2);
+    let metrics = measure(&testing::run(plan, records));
+    assert_eq!(metrics.received_layer_bytes[..4], [16384, 16384, 0, 16384]);
+    assert_eq!(metrics.in_time_layer_bytes[..4], [16384, 0, 0, 16384], "late is what is left");
+    let StartUp { none, ten_s, twenty_s } = metrics.start_up;
+    assert_eq!((none, ten_s, twenty_s), (0.5, 0.75, 0.75));
+}
+
+#[test]
+fn transit_is_from_socket_to_socket() {
+    let at = |ms: u64, arrived: Option<u64>| layer_record(0, 0).sent(ms * MS, arrived.map(|at| at * MS));
+    let mut records =
+        vec![at(0, Some(200)), at(10, Some(511)), at(20, Some(520)), at(30, None), layer_record(0, 0)];
+    for (seq, record) in (0..).zip(&mut records) {
+        record.seq = seq;
+    }
+    let Transit { delay, within_200_ms, within_500_ms } =
+        measure(&testing::run(layers_plan("tcp", link(None, 0.0, 0.0), 1), records)).transit;
+    assert_eq!((within_200_ms, within_500_ms), (0.25, 0.5), "of four that were committed");
+    assert_eq!((delay.p50_ns, delay.max_ns), (Some(500 * MS), None));
 }
 
 #[test]

@@ -6,12 +6,12 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire_media::layered::Header;
 use freshwire_netns::Namespaces;
 use freshwire_record::Timestamp;
 
 use super::super::offer::OfferedRecord;
 use super::super::pace::{Ends, LEAD, SenderAccount, Span, payload};
+use super::super::pieces::{PIECE_HEADER, Pieces, piece_header};
 use super::super::receive::{Received, whole_record};
 use crate::scenario::{TestLink, wait_until};
 use crate::schema::Plan;
@@ -25,9 +25,6 @@ const MAX_MESSAGE: u32 = 1 << 20;
 
 /// A message of SRT's live mode: seven packets of an MPEG transport stream.
 const SRT_MESSAGE: usize = 1316;
-
-/// The header of a record's bytes in such a message: the record's sequence and the place of the bytes in it.
-const PIECE_HEADER: usize = 8;
 
 /// From SRT's delivery to the deadline, for the receiving thread and what comes in a burst, in milliseconds.
 const SRT_MARGIN_MS: f64 = 20.0;
@@ -144,10 +141,6 @@ fn send(
     Ok(paced)
 }
 
-fn piece_header(seq: u64, offset: usize) -> [u8; PIECE_HEADER] {
-    ((seq << 32) | offset as u64).to_be_bytes()
-}
-
 /// Reads messages until the receiver is ended.
 fn read(mut from: BufReader<ChildStdout>, plan: &Plan, span: Span) -> anyhow::Result<Received> {
     let mut received = Received::default();
@@ -179,64 +172,4 @@ fn read(mut from: BufReader<ChildStdout>, plan: &Plan, span: Span) -> anyhow::Re
         }
     }
     Ok(received)
-}
-
-/// Records out of pieces, which come in order and with gaps.
-#[derive(Default)]
-struct Pieces {
-    seq: u64,
-    record: Vec<u8>,
-}
-
-impl Pieces {
-    /// Takes the next piece; gives the record that it completes.
-    fn take(&mut self, place: u64, piece: &[u8]) -> anyhow::Result<Option<Vec<u8>>> {
-        let (seq, offset) = (place >> 32, (place & u64::from(u32::MAX)) as usize);
-        if offset == 0 {
-            *self = Self { seq, record: Vec::new() };
-        }
-        if (seq, offset) != (self.seq, self.record.len()) {
-            return Ok(None);
-        }
-        self.record.extend_from_slice(piece);
-        let whole = Header::decode(&self.record)?.record_bytes as usize == self.record.len();
-        Ok(whole.then(|| std::mem::take(&mut self.record)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use freshwire_media::layered::HEADER_BYTES;
-
-    use super::*;
-
-    #[test]
-    fn a_record_with_a_gap_is_not_whole() {
-        let record = |seq: u64| {
-            let offered = OfferedRecord {
-                seq,
-                group: 0,
-                layer: 0,
-                bytes: 100,
-                refs: Vec::new(),
-                at: Duration::ZERO,
-                deadline: Duration::ZERO,
-            };
-            payload(&offered, Timestamp::from_nanos(7))
-        };
-        let mut pieces = Pieces::default();
-        let mut whole = Vec::new();
-        let lost = [(4, HEADER_BYTES), (5, 0), (6, 2 * HEADER_BYTES)];
-        for seq in 3..8 {
-            for (place, piece) in record(seq).chunks(HEADER_BYTES).enumerate() {
-                let offset = place * HEADER_BYTES;
-                if lost.contains(&(seq, offset)) {
-                    continue;
-                }
-                let place = u64::from_be_bytes(piece_header(seq, offset));
-                whole.extend(pieces.take(place, piece).unwrap());
-            }
-        }
-        assert_eq!(whole, [record(3), record(7)]);
-    }
 }

@@ -6,7 +6,7 @@ LAB = $(or $(CARGO_TARGET_DIR),target)/release/freshwire-lab
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 
-.PHONY: help demo test test-rest test-all check build install-demo install-test fuzz memory worlds scenes held-out soak-values lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench evidence-hosts clean \
+.PHONY: help demo test test-rest test-all check build install-demo install-test fuzz memory worlds scenes held-out soak-values lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench evidence-hosts matrix-fair matrix-buffers matrix-packets kernel-share clean \
 	packages packages-test packages-twice install-packages install-packages-test test-root documents \
 	test-kernel test-kernel-compile test-kernel-long test-kernel-loads test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
@@ -116,6 +116,19 @@ matrix-a1: build ## A1 beside TCP, SRT, SCTP and QUIC on every link; an hour
 matrix-share: build ## A1 beside CUBIC and BBR of this kernel on shared links; most of an hour
 	$(LAB) share --rate 2Mbit,10Mbit,50Mbit --delay 20ms,50ms --queue 1bdp,15000 --out $(RESULTS)/share
 
+FAIR = freshwire-cubic+cubic,2*freshwire-cubic+cubic,4*freshwire-cubic+cubic,freshwire-cubic+bbr,freshwire-bbr+cubic,freshwire-bbr+bbr
+FAIR_A1 = a1+cubic,2*a1+cubic,4*a1+cubic,a1+bbr,2*a1+bbr,4*a1+bbr
+matrix-fair: build ## Freshwire over TCP and A1 beside plain TCP, and plain TCP in their place; hours
+	$(LAB) share --in-place --flows '$(FAIR),$(FAIR_A1)' --rate 1Mbit,10Mbit,100Mbit --delay 5ms,20ms,50ms \
+		--queue 15000,1bdp,4bdp --duration 40s --repeat 3 --out $(RESULTS)/fair
+
+matrix-buffers: build ## send buffers that follow the congestion window: time from socket to socket, and throughput; ten minutes
+	$(LAB) layers --scheme tcp,min-buf-1-0,min-buf-1-3,min-buf-2-0,freshwire --rate 512Kibit --loss 0 --delay 50ms --packet-size 1024 \
+		--congestion reno,cubic --repeat 5 --out $(RESULTS)/buffers
+
+matrix-packets: build ## the thesis's rule with smaller packets, beside plain TCP; half an hour
+	$(LAB) layers --matrix thesis --scheme tcp,thesis --packet-size 512,1024,2048,4096,8192,16384 --repeat 3 --out $(RESULTS)/packets
+
 matrix-state: build ## how old state is at fast, slow, stalled and bursty readers, on slow links and on loopback; half an hour
 	$(LAB) state --rate 200kbit,loopback --loss 0,1% --congestion cubic,bbr --reader fast,slow,stalled,bursts \
 		--repeat 3 --out $(RESULTS)/state
@@ -126,6 +139,9 @@ matrix-full: build ## every rate, loss and delay; takes hours, can be interrupte
 evidence-hosts: build ## freshness, throughput and processor time between two machines: A=user@host B=user@host
 	@[ -n "$(A)" ] && [ -n "$(B)" ] || { echo "usage: make evidence-hosts A=user@host B=user@host [HOSTS_ARGS=--help]" >&2; exit 2; }
 	PYTHONPATH=research/python python3 -m freshwire_lab.hosts --command $(dir $(LAB))freshwire --out $(RESULTS)/hosts $(HOSTS_ARGS) $(A) $(B)
+
+kernel-share: install-test ## flows of the kernel ring beside plain TCP, in a guest, and plain TCP in their place; an hour
+	host/kernel/experiment/share.sh --out $(RESULTS)/kernel-share
 
 kernel-experiment: install-test build ## the layered-video experiment with netem in a guest: TCP, kernel ring, SCTP; an hour
 	host/kernel/experiment/run.sh --out $(RESULTS)/kernel-experiment

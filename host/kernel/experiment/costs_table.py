@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Prints tables from the files that `costs-guest.sh` and `horizon-guest.sh` left in a folder: costs_table.py FOLDER."""
+"""Prints tables from the files that `costs-guest.sh`, `horizon-guest.sh` and `share-guest.sh` left in a folder: costs_table.py FOLDER."""
 
 from __future__ import annotations
 
@@ -73,6 +73,29 @@ def horizon(runs: list[Json]) -> None:
         print(f"| {int(rate):,}, {delay}, {loss} | {congestion} | {plain:.2f} | {shares[0]} | {shares[1]} |")
 
 
+def share(flows: list[Json]) -> None:
+    """Print what flows of the ring have, over what plain TCP has in their place in the same run."""
+    scenes: dict[tuple[str, int, str], list[Json]] = {}
+    for flow in flows:
+        scenes.setdefault((flow["cell"], flow["run"], flow["scene"]), []).append(flow)
+    ratios: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for (cell, run, scene), of_scene in scenes.items():
+        plain = {flow["place"]: flow["result"]["mbit"] for flow in scenes.get((cell, run, scene.replace("ring-filled", "send")), [])}
+        ours = [flow for flow in of_scene if flow["flow"].startswith("ring")]
+        others = [flow for flow in of_scene if flow not in ours]
+        if ours and len(plain) == len(of_scene):
+            there = [sum(flow["result"]["mbit"] for flow in some) / sum(plain[flow["place"]] for flow in some)
+                     for some in (ours, others)]
+            ratios.setdefault((cell, scene), []).append((there[0], there[1]))
+    if not ratios:
+        return
+    print("\n| link: bit/s, ms, packets of queue | flows | runs | ring : plain TCP in its place | the others |\n|---|---|---|---|---|")
+    for (cell, scene), found in ratios.items():
+        texts = [f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})" for values in zip(*found)]
+        count, control = scene.count("ring"), scene.rsplit(":", 1)[1]
+        print(f"| {cell.replace('/', ', ')} | {count} ring beside 1 send(), {control} | {len(found)} | {texts[0]} | {texts[1]} |")
+
+
 def main() -> int:
     """Run the command line."""
     if len(sys.argv) != 2:
@@ -83,6 +106,7 @@ def main() -> int:
     calls(costs)
     bulk(costs)
     horizon(lines(folder / "horizon.jsonl"))
+    share(lines(folder / "share.jsonl"))
     return 0
 
 

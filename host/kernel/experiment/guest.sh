@@ -14,7 +14,9 @@ address=10.0.2.1
 
 make_link
 modprobe tcp_ldc
-modprobe tcp_bbr
+for congestion in bbr $congestions; do
+    case $congestion in cubic | reno) ;; *) modprobe "tcp_$congestion" ;; esac
+done
 modprobe sctp
 # As quick as TCP to repeat: the default of one second is from RFC 4960.
 ip netns exec near sysctl -q -w net.sctp.rto_min=200 net.sctp.rto_initial=1000

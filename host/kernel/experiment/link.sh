@@ -33,13 +33,13 @@ make_link() {
     ip netns exec middle sysctl -q -w net.ipv4.ip_forward=1
 }
 
-# shape RATE DELAY LOSS: bits a second or none, milliseconds each way, percent each way. The bottleneck holds ten packets
-# beside those that are on their way.
+# shape RATE DELAY LOSS [QUEUE]: bits a second or none, milliseconds each way, percent each way. The bottleneck holds QUEUE packets,
+# ten by default, beside those that are on their way.
 shape() {
     limit=1000
     rated=
     if [ "$1" != none ]; then
-        limit=$((10 + $1 * $2 / 12000000 + 1))
+        limit=$((${4:-10} + $1 * $2 / 12000000 + 1))
         rated="rate ${1}bit"
     fi
     for device in to-near to-far; do

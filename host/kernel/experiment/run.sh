@@ -15,7 +15,7 @@ usage: run.sh [OPTION...]
   --cells "R/D/L ..."  bits a second or none, ms each way, percent lost each way (the four published, and with 50 ms)
   --schemes "..."      tcp ring-thesis ring-deadline ring-deadline-h0 ring-deadline-zc ring-base sctp-ttl sctp-prio
                        user-thesis user-layered; the last two are the command `freshwire send layers --policy`
-  --congestion "..."   (cubic)
+  --congestion "..."   (cubic); any of the kernel's, as bbr reno vegas westwood
   --limit SECONDS      kills a guest after that much real time (3600)
 USAGE
 }
@@ -47,6 +47,9 @@ done
 programs=${FRESHWIRE_KERNEL_CACHE:-$repository/target/kernel}/experiment
 make --silent -C "$here" O="$programs" all
 add=(--add "$programs/layers")
+for name in $congestion; do
+    [[ $name == cubic || $name == reno ]] || add+=(--module "tcp_$name")
+done
 case $schemes in
 *user-*)
     freshwire=${FRESHWIRE:-$repository/target/release/freshwire}

@@ -3,6 +3,7 @@
 use std::io;
 
 use freshwire_a1::Closed;
+use freshwire_io::network::NetworkQosError;
 use freshwire_ring::{ClaimError, CreateError, EditError, TooLate};
 
 use crate::carrier::CarrierError;
@@ -81,6 +82,9 @@ pub enum SenderError {
     /// The socket refuses a setting of the sink.
     #[error("the socket refuses a setting of the sink: {0}")]
     Stream(#[from] io::Error),
+    /// The kernel does not give the socket the wanted quality of service.
+    #[error(transparent)]
+    Network(#[from] NetworkQosError),
     /// The sink cannot have the kernel's ring.
     #[error(transparent)]
     Carrier(#[from] CarrierError),

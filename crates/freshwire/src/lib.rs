@@ -61,6 +61,7 @@ pub mod fanout;
 pub mod framing;
 mod kernel;
 mod kernel_view;
+pub mod network;
 pub mod receive;
 pub mod ring;
 pub mod sender;

@@ -5,6 +5,7 @@
 mod clock;
 mod heap;
 pub mod kernel_ring;
+pub mod network;
 mod page;
 pub mod poll;
 mod process;

@@ -5,6 +5,7 @@ mod buffer;
 mod datagram;
 mod multicast;
 mod route;
+mod served;
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +21,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use crate::network::NetworkQos;
 use datagram::{addressed, to_quinn};
+use served::Served;
 
 /// How a [`UdpSocket`] is made.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,6 +50,8 @@ pub struct UdpSocket {
     /// How many datagrams one system call takes.
     segments: usize,
     is_v6: bool,
+    network: NetworkQos,
+    served: Option<Served>,
 }
 
 impl UdpConfig {
@@ -119,7 +124,7 @@ impl UdpSocket {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel may fragment datagrams"));
         }
         let segments = state.max_gso_segments();
-        Ok(Self { socket, state, segments, is_v6 })
+        Ok(Self { socket, state, segments, is_v6, network: NetworkQos::default(), served: None })
     }
 
     /// The address that it is bound to.
@@ -164,7 +169,8 @@ impl UdpSocket {
         let segment = outgoing.segment.unwrap_or(total).clamp(1, total.max(1));
         let mut at = 0;
         loop {
-            let batch = self.segments.min(MAX_DATAGRAM_BYTES / segment).max(1);
+            let segments = if self.has_departures() { 1 } else { self.segments };
+            let batch = segments.min(MAX_DATAGRAM_BYTES / segment).max(1);
             let end = total.min(at + batch * segment);
             let bytes = &outgoing.bytes[at..end];
             match self.send_batch(outgoing, bytes, segment) {
@@ -193,7 +199,10 @@ impl UdpSocket {
         buffer.fill(|slices, metas| self.state.recv(UdpSockRef::from(&self.socket), slices, metas))
     }
 
-    fn send_batch(&self, outgoing: &Outgoing<'_>, bytes: &[u8], segment: usize) -> io::Result<()> {
+    fn send_batch(&mut self, outgoing: &Outgoing<'_>, bytes: &[u8], segment: usize) -> io::Result<()> {
+        if let Some(served) = self.served {
+            return self.send_served(served, outgoing, bytes, segment);
+        }
         let transmit = Transmit {
             destination: addressed(outgoing.to, self.is_v6),
             ecn: outgoing.ecn.map(to_quinn),
@@ -205,7 +214,7 @@ impl UdpSocket {
     }
 
     /// A batch fails as a whole if its segments are too large; its datagrams may still pass, the last one above all.
-    fn send_singly(&self, outgoing: &Outgoing<'_>, segment: usize, at: usize) -> io::Result<Sent> {
+    fn send_singly(&mut self, outgoing: &Outgoing<'_>, segment: usize, at: usize) -> io::Result<Sent> {
         for at in (at..outgoing.bytes.len()).step_by(segment) {
             let end = outgoing.bytes.len().min(at + segment);
             match self.send_batch(outgoing, &outgoing.bytes[at..end], segment) {

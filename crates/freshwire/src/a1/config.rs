@@ -5,12 +5,17 @@ use std::time::Duration;
 
 use freshwire_a1::{ConnectionConfig, EndpointConfig, Qos, StaticKey};
 use freshwire_choice::Choice;
+use freshwire_io::network::{Dscp, MAX_FREE_PRIORITY, NetworkQos};
+use freshwire_record::Rate;
 
 use super::driver::DEFAULT_BUSY_POLL;
 use super::joined::JoinConfig;
 
 /// Default number of incoming connections that may wait for the application.
 pub const DEFAULT_BACKLOG: usize = 128;
+
+/// The highest class selector of applications: CS6 and CS7 are the network's own (RFC 4594, section 1.5.4).
+const HIGHEST_CLASS: u8 = 5;
 
 /// Default size of the kernel's receive buffer, in bytes.
 const RECEIVE_BUFFER: usize = 2 << 20;
@@ -48,6 +53,15 @@ pub struct NodeConfig {
     /// becomes rare where it finds nothing, and is always off on a single processor. Default:
     /// [`DEFAULT_BUSY_POLL`], 50 µs.
     pub busy_poll: Option<Duration>,
+    /// Service asked of the network for all datagrams of the node and of its groups. A pacing rate is the node's for all
+    /// connections. A connection towards an interface without `fq` is refused if a pacing rate or departure times are set. Default:
+    /// nothing.
+    pub network: NetworkQos,
+    /// Whether each connection's agreed quality of service is translated into that of the network, where `network` leaves it
+    /// open: a [`priority`](Qos::priority) p becomes class selector p, at most CS5, and `SO_PRIORITY` p, at most 6. With
+    /// [departure times](NetworkQos::departure_times), datagrams of a connection leave at its agreed
+    /// [average rate](Qos::send_average), and the sum of these rates is the node's pacing rate. Default: `false`.
+    pub translate: bool,
     /// Rules for joining multicast groups on invitation. Default: `None`, never: otherwise a peer would
     /// decide which multicast streams this machine subscribes to.
     pub join: Option<JoinConfig>,
@@ -62,6 +76,8 @@ impl From<EndpointConfig> for NodeConfig {
             backlog: DEFAULT_BACKLOG,
             receive_buffer: RECEIVE_BUFFER,
             busy_poll: Some(DEFAULT_BUSY_POLL),
+            network: NetworkQos::default(),
+            translate: false,
             join: None,
         }
     }
@@ -110,11 +126,37 @@ impl NodeConfig {
         self
     }
 
+    /// Sets the service asked of the network for all datagrams.
+    #[must_use]
+    pub fn network(mut self, qos: NetworkQos) -> Self {
+        self.network = qos;
+        self
+    }
+
+    /// Sets whether each connection's quality of service is translated into that of the network.
+    #[must_use]
+    pub fn translate(mut self, wanted: bool) -> Self {
+        self.translate = wanted;
+        self
+    }
+
     /// Permits joining multicast groups on invitation.
     #[must_use]
     pub fn join(mut self, config: JoinConfig) -> Self {
         self.join = Some(config);
         self
+    }
+
+    /// The service asked of the network for a connection of this quality, if the agreed rates of all are `agreed` in sum.
+    pub(super) fn network_of(&self, qos: &Qos, agreed: Option<Rate>) -> NetworkQos {
+        if !self.translate {
+            return self.network;
+        }
+        let translated = NetworkQos::default()
+            .dscp(Some(Dscp::class_selector(qos.priority.min(HIGHEST_CLASS))))
+            .priority(Some(u32::from(qos.priority).min(MAX_FREE_PRIORITY)))
+            .max_rate(agreed.filter(|_| self.network.departure_times));
+        self.network.or(translated)
     }
 
     /// The configuration of a connection on a path whose interface permits datagrams of at most `largest` bytes.

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use freshwire_a1::{ConnectConfig, PublicKey};
+use freshwire_a1::{ConnectConfig, PublicKey, Qos};
 use freshwire_io::udp::plain;
 
 use super::connection::Connection;
@@ -56,13 +56,24 @@ impl Node {
         key: &PublicKey,
         config: &ConnectConfig,
     ) -> Result<Connecting, ConnectError> {
+        self.begin_connect_within(address, key, config, None)
+    }
+
+    /// The same with this maximum of the quality of service instead of the node's.
+    pub(super) fn begin_connect_within(
+        &self,
+        address: SocketAddr,
+        key: &PublicKey,
+        config: &ConnectConfig,
+        maximum: Option<Qos>,
+    ) -> Result<Connecting, ConnectError> {
         if !self.reaches(address.ip())? {
             return Err(ConnectError::Family);
         }
         let address = plain(address);
         let (id, changed) = self.shared().act(|core, now| match core.is_stopped() {
             true => Err(ConnectError::Stopped),
-            false => Ok(core.connect(now, address, *key, config)?),
+            false => core.connect(now, address, *key, config, maximum),
         })?;
         Ok(Connecting(Connection::new(Arc::clone(self.shared()), id, address, changed)))
     }

@@ -9,19 +9,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use freshwire_a1::{
-    Closed, ConnectConfig, ConnectError, Connection as Transport, ConnectionHandle, Datagram, Endpoint,
-    EndpointEvent, EndpointStats, Event, Message, PublicKey, QosError, Queue, Source,
+    Closed, ConnectConfig, ConnectError as HandshakeError, Connection as Transport, ConnectionHandle, Datagram, Endpoint,
+    EndpointEvent, EndpointStats, Event, Message, PublicKey, Qos, Queue, Source,
 };
 use freshwire_choice::Reason;
 use freshwire_io::poll::Poller;
 use freshwire_io::udp::{Ecn, ReceiveBuffer, Route, UdpConfig, UdpSocket};
-use freshwire_record::Timestamp;
+use freshwire_record::{Rate, Timestamp};
 
 use self::newcomers::Newcomers;
 use super::codes::{CODE_ABORTED, CODE_DONE};
 use super::config::NodeConfig;
 use super::driver::{Activity, Condvar, Protocol, RING_SCAN};
-use super::error::NodeStopped;
+use super::error::{BindError, ConnectError, NodeStopped};
 use super::group_config::{GroupConfig, GroupError, InviteError};
 use super::joined::{JoinError, Joined, Membership};
 use super::multicast::Groups;
@@ -61,6 +61,8 @@ pub(super) struct Core {
     joined: Joined,
     newcomers: Newcomers,
     activity: Activity,
+    /// The agreed rates of all connections in sum; `None` if one has no limit.
+    agreed: Option<Rate>,
     /// More is to be done than one round does.
     has_more: bool,
     /// When it looked last at every ring.
@@ -78,10 +80,17 @@ pub(super) enum SinkTarget {
 
 impl Core {
     /// The node of this socket; those of groups that it joins are added to `poller`.
-    pub(super) fn new(address: SocketAddr, config: NodeConfig, poller: Arc<Poller>) -> io::Result<Self> {
+    pub(super) fn new(
+        address: SocketAddr,
+        config: NodeConfig,
+        poller: Arc<Poller>,
+    ) -> Result<Self, BindError> {
         let buffers = UdpConfig::default().receive_buffer(config.receive_buffer);
+        let mut socket = UdpSocket::bind(address, buffers)?;
+        socket.set_network_qos(&config.network)?;
         Ok(Self {
-            socket: UdpSocket::bind(address, buffers)?,
+            socket,
+            agreed: None,
             route: Route::new(address)?,
             groups: Groups::default(),
             joined: Joined::new(config.join, config.receive_buffer, poller),
@@ -104,15 +113,18 @@ impl Core {
         self.endpoint.stats()
     }
 
-    /// Begins to connect.
+    /// Begins to connect, with the node's maximum of the quality of service or another one.
     pub(super) fn connect(
         &mut self,
         now: Timestamp,
         address: SocketAddr,
         key: PublicKey,
         config: &ConnectConfig,
-    ) -> Result<(ConnectionHandle, Arc<Condvar>), QosError> {
-        let connection = self.config.connection_over(self.largest_datagram(address));
+        maximum: Option<Qos>,
+    ) -> Result<(ConnectionHandle, Arc<Condvar>), ConnectError> {
+        self.config.network.check_towards(address)?;
+        let mut connection = self.config.connection_over(self.largest_datagram(address));
+        connection.maximum = maximum.unwrap_or(connection.maximum);
         let id = self.endpoint.connect(now, address, key, config, connection)?;
         Ok((id, self.enter(id, Peer::new(address, key))))
     }
@@ -209,7 +221,7 @@ impl Core {
             return Err(NodeStopped.into());
         }
         let local = self.socket.local_addr()?.ip();
-        Ok(self.groups.add(now, local, config)?)
+        self.groups.add(now, local, config, &self.config.network)
     }
 
     /// The groups that it sends to.
@@ -281,9 +293,36 @@ impl Core {
         }
     }
 
+    /// Asks the network for the service of a connection, before its datagrams leave.
+    fn ask_network(&mut self, id: ConnectionHandle) {
+        if !self.config.translate {
+            return;
+        }
+        let Some(connection) = self.endpoint.connection(id) else { return };
+        let (qos, wanted) = (connection.qos(), self.config.network_of(connection.qos(), self.agreed));
+        // The options are the same kinds as when the node was bound, with values that need no privilege.
+        let _ = self.socket.set_network_qos(&wanted);
+        let limit = self.config.network.max_rate;
+        let rate = qos.send_average.into_iter().chain(limit).min();
+        self.socket.set_departure_rate(rate);
+    }
+
+    /// Sums up the agreed rates after a change.
+    fn sum_up(&mut self) {
+        if !self.config.translate {
+            return;
+        }
+        let open = self.peers.iter().filter(|(_, peer)| matches!(peer.state, State::Open)).map(|(id, _)| *id);
+        let rates = open.filter_map(|id| self.endpoint.connection(id)).map(|open| open.qos().send_average);
+        self.agreed = rates.reduce(|sum, rate| {
+            Some(Rate::from_bits_per_sec(sum?.bits_per_sec().saturating_add(rate?.bits_per_sec())))
+        }).flatten();
+    }
+
     /// Gives a connection its turn. False: the socket has no room for what it sends.
     fn turn(&mut self, id: ConnectionHandle, now: Timestamp) -> bool {
         self.take_in(id, now);
+        self.ask_network(id);
         let mut nothing = Queue::default();
         for _ in 0..BURSTS_PER_TURN {
             let source: &mut dyn Source = match self.sinks.get_mut(&id) {
@@ -350,7 +389,12 @@ impl Core {
             match event {
                 Event::Readable => peer.is_readable = true,
                 Event::QosPending => peer.news.pending = true,
-                Event::QosChanged => peer.news.changed = true,
+                Event::QosChanged => {
+                    peer.news.changed = true;
+                    peer.note(&mut self.activity);
+                    self.sum_up();
+                    continue;
+                }
                 Event::Migrated(address) => peer.address = address,
                 Event::Invited { group, address } => {
                     self.join(id, group, address);
@@ -384,11 +428,12 @@ impl Core {
         peer.note_end(&mut self.activity);
         self.groups.part(id);
         self.joined.leave(id);
+        self.sum_up();
         self.end_sink(id, now, Reason::ConnectionLost, ended);
     }
 
     /// A handshake was not completed.
-    fn on_failed(&mut self, id: ConnectionHandle, now: Timestamp, error: ConnectError) {
+    fn on_failed(&mut self, id: ConnectionHandle, now: Timestamp, error: HandshakeError) {
         self.newcomers.on_failed(id);
         let Some(peer) = self.peers.get_mut(&id) else { return };
         if peer.is_incoming || peer.is_forgotten {
@@ -416,6 +461,7 @@ impl Core {
                     if std::mem::take(&mut peer.is_incoming) {
                         self.on_newcomer(now, id);
                     }
+                    self.sum_up();
                 }
                 EndpointEvent::Failed(id, error) => self.on_failed(id, now, error),
                 EndpointEvent::Ended(id) if self.peers.get(&id).is_none_or(|peer| peer.is_forgotten) => {

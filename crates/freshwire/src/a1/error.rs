@@ -1,6 +1,7 @@
 use std::io;
 
 use freshwire_a1::{Closed, QosError};
+use freshwire_io::network::NetworkQosError;
 
 /// Error of creating a node.
 #[derive(Debug, thiserror::Error)]
@@ -9,6 +10,9 @@ pub enum BindError {
     /// There is no such maximum of the quality of service.
     #[error("invalid ConnectionConfig::maximum: {0}")]
     Maximum(#[from] QosError),
+    /// The kernel does not give the socket the wanted quality of service.
+    #[error(transparent)]
+    Network(#[from] NetworkQosError),
     /// The operating system gives no socket or no thread.
     #[error("cannot open the node's socket")]
     Socket(#[from] io::Error),
@@ -26,6 +30,9 @@ pub enum ConnectError {
     /// The quality of service wanted is beyond the node's maximum, or there is none such.
     #[error(transparent)]
     Qos(#[from] QosError),
+    /// The host does not give datagrams to the address the wanted quality of service.
+    #[error(transparent)]
+    Network(#[from] NetworkQosError),
     /// The address is none, or its name is not known.
     #[error("cannot look up the address: {0}")]
     Unknown(String),

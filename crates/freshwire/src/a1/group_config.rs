@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use freshwire_a1::{GroupConfigError, GroupTransportConfig};
+use freshwire_io::network::NetworkQosError;
 use freshwire_io::udp::Interface;
 use freshwire_record::Rate;
 
@@ -66,6 +67,9 @@ pub enum GroupError {
     /// Address, rate or datagram size is invalid.
     #[error(transparent)]
     Config(#[from] GroupConfigError),
+    /// The host does not give the group's datagrams the wanted quality of service.
+    #[error(transparent)]
+    Network(#[from] NetworkQosError),
     /// The operating system gives no socket for it.
     #[error("cannot send to the group: {0}")]
     Socket(#[from] io::Error),

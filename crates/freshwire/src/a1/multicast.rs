@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use freshwire_a1::{Connection as Transport, ConnectionHandle, Group, Queue, Source};
 use freshwire_choice::{Choice, LinkView, Reason};
+use freshwire_io::network::NetworkQos;
 use freshwire_io::udp::{self, Interface, Outgoing, Sent, UdpConfig, UdpSocket};
 use freshwire_record::Timestamp;
 
-use super::group_config::{GroupConfig, GroupStats};
+use super::group_config::{GroupConfig, GroupError, GroupStats};
 use super::joined::interface_of;
 use super::sink::{AttachedSink, CloseAction};
 use crate::error::SenderError;
@@ -46,8 +47,16 @@ struct Sending {
 
 impl Groups {
     /// Makes a group of a node that is bound to `local`.
-    pub(super) fn add(&mut self, now: Timestamp, local: IpAddr, config: &GroupConfig) -> io::Result<u32> {
-        let socket = open(local, config)?;
+    pub(super) fn add(
+        &mut self,
+        now: Timestamp,
+        local: IpAddr,
+        config: &GroupConfig,
+        network: &NetworkQos,
+    ) -> Result<u32, GroupError> {
+        network.check_towards(config.transport.address)?;
+        let mut socket = open(local, config)?;
+        socket.set_network_qos(network)?;
         let group = loop {
             let group = new_group(now, config)?;
             if !self.0.contains_key(&group.id()) {

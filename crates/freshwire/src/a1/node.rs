@@ -5,11 +5,12 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshwire_a1::{ConnectConfig, EndpointStats, PublicKey};
+use freshwire_a1::{ConnectConfig, EndpointStats, PublicKey, Qos};
 use freshwire_io::now;
 use freshwire_io::poll::{Poller, Waker, wait_precisely};
 use freshwire_record::Timestamp;
 
+use super::codes::CODE_DONE;
 use super::config::NodeConfig;
 use super::connection::Connection;
 use super::core::Core;
@@ -126,6 +127,36 @@ impl Node {
         config: &ConnectConfig,
     ) -> Result<Connection, ConnectError> {
         self.begin_connect(address, key, config)?.wait()
+    }
+
+    /// Connects anew to the peer of `connection`, with a larger maximum of the quality of service: the remedy for
+    /// [`QosError::BeyondMaximum`](super::QosError::BeyondMaximum), since a connection's maximum is fixed. `maximum` may exceed the
+    /// node's. Blocks until the peer has agreed to all of it.
+    ///
+    /// The old connection stays as it is. Close its sink to deliver the records in progress, add one to the new connection, and drop the old one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::connect`]. With [`ConnectError::Qos`] if the peer allows less than `maximum`: the new connection is
+    /// closed again, and the old one remains.
+    //= spec/a1.md A1-QOS-9
+    pub fn reopen(
+        &self,
+        connection: &Connection,
+        maximum: Qos,
+        config: &ConnectConfig,
+    ) -> Result<Connection, ConnectError> {
+        let (address, key) = (connection.peer_addr(), connection.peer_key().ok_or(ConnectError::Stopped)?);
+        let connecting = self.begin_connect_within(address, &key, config, Some(maximum))?;
+        let reopened = connecting.wait()?;
+        let common = reopened.maximum().ok_or(ConnectError::Stopped)?;
+        match maximum.check(&common) {
+            Ok(()) => Ok(reopened),
+            Err(error) => {
+                reopened.close(CODE_DONE, "less than the maximum that was asked for");
+                Err(error.into())
+            }
+        }
     }
 
     /// Returns a file that becomes readable when a connection or an attempt waits to be taken, or the node has stopped: call

@@ -119,6 +119,7 @@ impl EngineHandle {
         if let Some(name) = &config.congestion {
             socket.set_congestion(name)?;
         }
+        config.network.apply_to_stream(&socket)?;
         if let Some(timeout) = config.min_rto {
             socket.set_min_rto(timeout)?;
         }

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use freshwire_choice::Choice;
+use freshwire_io::network::NetworkQos;
 use freshwire_media::framing::{Framer, Framing};
 
 use super::reserve::Reserve;
@@ -48,6 +49,9 @@ pub struct SinkConfig {
     /// Largest number of keys. A sink whose ring has [too few slots](freshwire_ring::Config::slots_for) for
     /// the newest value of each key is refused. Default: `None`, not checked.
     pub keys: Option<u32>,
+    /// Service asked of the network: DSCP, priority and pacing rate. For all carriers on TCP; the sockets of a
+    /// [`DatagramPath`](crate::datagram::DatagramPath) are the application's. Default: nothing.
+    pub network: NetworkQos,
     /// The kernel name of the congestion control; `None` keeps the socket's.
     pub congestion: Option<String>,
     /// Shortest retransmission timeout (Linux 6.15 and later). `None` keeps the kernel's 200 ms.
@@ -83,6 +87,7 @@ impl SinkConfig {
             preface: Vec::new(),
             reserve: Reserve::Auto,
             queue_target: Some(DEFAULT_QUEUE_TARGET),
+            network: NetworkQos::default(),
             congestion: None,
             min_rto: None,
             max_rto: None,
@@ -167,6 +172,13 @@ impl SinkConfig {
     #[must_use]
     pub fn keys(mut self, keys: u32) -> Self {
         self.keys = Some(keys);
+        self
+    }
+
+    /// Sets the service asked of the network.
+    #[must_use]
+    pub fn network(mut self, qos: NetworkQos) -> Self {
+        self.network = qos;
         self
     }
 

@@ -11,6 +11,9 @@ use crate::a1::codes::CODE_ABORTED;
 use crate::a1::driver::Condvar;
 use crate::a1::peer::{Peer, State};
 
+/// The refusal of a connection over an interface that paces no datagrams.
+const UNPACED: &str = "this end cannot give the connection the pacing that it is set to";
+
 /// The refusal of a connection that finds the backlog full.
 const CROWDED: &str = "too many connections wait to be accepted";
 
@@ -55,6 +58,10 @@ impl Core {
         if self.newcomers.is_full() {
             return self.refuse(now, id, Refusal::new(Refusal::BUSY, CROWDED));
         }
+        if self.config.network.check_towards(incoming.from).is_err() {
+            // The reason names interfaces of this host, which are not for strangers.
+            return self.refuse(now, id, Refusal::new(CODE_ABORTED, UNPACED));
+        }
         if self.config.ask {
             self.newcomers.undecided.push_back(*incoming);
             self.newcomers.signal.set();
@@ -98,7 +105,7 @@ mod tests {
         let (mut far, mut near) = (core(config()), [core(config()), core(config())]);
         let (address, key) = (far.socket().local_addr().unwrap(), far.config.endpoint.key.public_key());
         let ids = near.each_mut().map(|near| {
-            let (id, _) = near.connect(now(), address, key, &ConnectConfig::default()).unwrap();
+            let (id, _) = near.connect(now(), address, key, &ConnectConfig::default(), None).unwrap();
             near.advance(now());
             serve(&mut far);
             // It has its cookie and sends its handshake, which is left where it is.
@@ -126,7 +133,7 @@ mod tests {
     /// The connection of `near` there, once it was accepted: the answer is on its way.
     fn admitted(near: &mut Core, far: &mut Core) -> ConnectionHandle {
         let (address, key) = (far.socket().local_addr().unwrap(), far.config.endpoint.key.public_key());
-        near.connect(now(), address, key, &ConnectConfig::default()).unwrap();
+        near.connect(now(), address, key, &ConnectConfig::default(), None).unwrap();
         near.advance(now());
         serve(far);
         serve(near);

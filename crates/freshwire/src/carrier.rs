@@ -63,6 +63,9 @@ pub enum CarrierError {
     /// The stream is encrypted record by record at the commit point.
     #[error("the kernel ring supports only unencrypted streams; use Carrier::Tcp or Carrier::Auto")]
     Sealed,
+    /// The sink notes departures.
+    #[error("the kernel ring does not note departures; use Carrier::Tcp or Carrier::Auto")]
+    Departures,
     /// The preface is larger than the kernel's ring.
     #[error("the preface of the stream is larger than the kernel's ring; use Carrier::Tcp or a larger ring")]
     Preface,

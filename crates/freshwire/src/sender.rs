@@ -432,7 +432,8 @@ impl Sender {
             self.producer.note_acked(sink.ring(), index, at);
         }
         let (producer, ring) = entry.producer(&mut self.producer);
-        Ok(producer.poll_fate(ring))
+        let fate = producer.poll_fate(ring);
+        Ok(fate.map(|fate| find(&self.sinks, sink).map_or(fate, |entry| entry.shared.complete(fate))))
     }
 
     /// Iterates over all fates known now; see [`poll_fate`](Self::poll_fate).

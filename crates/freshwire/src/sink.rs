@@ -1,6 +1,7 @@
 //! Sinks: the configuration of a destination, its handle, and its end.
 
 pub(crate) mod config;
+pub(crate) mod departures;
 pub(crate) mod ended;
 pub(crate) mod handle;
 pub(crate) mod id;

@@ -6,7 +6,7 @@ mod info;
 mod local;
 mod options;
 
-pub use acks::AckTime;
+pub use acks::{AckTime, CLOCK_GAP, Stage};
 pub use batch::{BatchWrite, SendBatch};
 pub use info::TcpInfo;
 pub use local::LocalPeer;
@@ -68,14 +68,35 @@ impl TcpSocket {
     /// Every slice describes memory that stays mapped and readable during the call. Other threads or processes may
     /// write to it meanwhile; the kernel then sends old or new bytes.
     pub unsafe fn send(&self, slices: &[IoSlice]) -> io::Result<Option<usize>> {
+        // SAFETY: the caller vouches for the slices.
+        unsafe { self.send_with(slices, SEND_FLAGS) }
+    }
+
+    /// The same, and no packet gets bytes of this and of a later call, so that each call's last byte has
+    /// [times of its own](Self::tell_all_times).
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    ///
+    /// # Safety
+    ///
+    /// As [`send`](Self::send).
+    pub unsafe fn send_apart(&self, slices: &[IoSlice]) -> io::Result<Option<usize>> {
+        // SAFETY: the caller vouches for the slices.
+        unsafe { self.send_with(slices, SEND_FLAGS | libc::MSG_EOR) }
+    }
+
+    /// # Safety
+    ///
+    /// As [`send`](Self::send).
+    unsafe fn send_with(&self, slices: &[IoSlice], flags: libc::c_int) -> io::Result<Option<usize>> {
         // SAFETY: a zeroed msghdr is a valid value of that C type.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = slices.as_ptr().cast_mut().cast();
         message.msg_iovlen = slices.len().min(MAX_SLICES);
         // SAFETY: `message` points at slices that the caller vouches for; sendmsg only reads through it.
-        sent(|| unsafe {
-            libc::syscall(libc::SYS_sendmsg, self.0.as_raw_fd(), &raw const message, SEND_FLAGS)
-        })
+        sent(|| unsafe { libc::syscall(libc::SYS_sendmsg, self.0.as_raw_fd(), &raw const message, flags) })
     }
 
     /// Sends what the socket takes of `bytes` now. `Ok(None)`: nothing can be taken now.
@@ -84,12 +105,23 @@ impl TcpSocket {
     ///
     /// If the connection is broken, or its sending direction has ended.
     pub fn write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        self.write_with(bytes, SEND_FLAGS)
+    }
+
+    /// The same, kept apart as by [`send_apart`](Self::send_apart).
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    pub fn write_apart(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        self.write_with(bytes, SEND_FLAGS | libc::MSG_EOR)
+    }
+
+    fn write_with(&self, bytes: &[u8], flags: libc::c_int) -> io::Result<Option<usize>> {
         let (start, len) = (bytes.as_ptr(), bytes.len());
         let nobody = std::ptr::null::<libc::sockaddr>();
         // SAFETY: `bytes` is borrowed for the whole call, which only reads them.
-        sent(|| unsafe {
-            libc::syscall(libc::SYS_sendto, self.0.as_raw_fd(), start, len, SEND_FLAGS, nobody, 0)
-        })
+        sent(|| unsafe { libc::syscall(libc::SYS_sendto, self.0.as_raw_fd(), start, len, flags, nobody, 0) })
     }
 
     /// Fixes the send buffer, which ends the kernel's own tuning of it. The kernel doubles the number for its overhead.

@@ -49,6 +49,11 @@ pub struct Fate {
     /// Time at which its last byte was acknowledged. `None` if it was not, or if the time is unknown to a millisecond or a twentieth
     /// of the record's delay.
     pub acked_at: Option<Timestamp>,
+    /// Time at which its last byte entered the queueing discipline of the network interface. `None` unless the sink notes departures.
+    pub scheduled_at: Option<Timestamp>,
+    /// Time at which the interface's driver had its last byte for the device. `None` unless the sink notes departures and the
+    /// driver reports them.
+    pub departed_at: Option<Timestamp>,
     /// Bytes committed and not yet on the wire at the record's commit point.
     pub horizon: u32,
     /// Estimate of the bytes that the receiving program had not read at the commit point. `None` if the sender cannot tell, or has no
@@ -66,6 +71,8 @@ impl Fate {
             committed_at: None,
             finished_at: None,
             acked_at: None,
+            scheduled_at: None,
+            departed_at: None,
             horizon: 0,
             unread: None,
         }

@@ -276,14 +276,9 @@ mod tests {
         }
         account.replaced(Some(2));
         let fate = |seq, outcome| Fate {
-            index: seq,
-            seq,
-            outcome,
             committed_at: Some(Timestamp::from_nanos(3_000_000)),
-            finished_at: None,
             acked_at: Some(Timestamp::from_nanos(5_000_000)),
-            horizon: 0,
-            unread: None,
+            ..Fate::uncommitted(seq, seq, outcome)
         };
         for _ in 0..2 {
             account.fate(&fate(0, Outcome::Acked));

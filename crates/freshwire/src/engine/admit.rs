@@ -61,6 +61,7 @@ fn serve_tcp(
             queue_target: config.queue_target,
             max_unread: config.max_unread,
             ack_fates: config.ack_fates,
+            departures: config.departures,
         },
         stall_timeout: config.stall_timeout,
         shared: Arc::clone(&shared),

@@ -57,6 +57,9 @@ fn obstacle(config: &SinkConfig) -> Option<CarrierError> {
     if config.seal.is_some() {
         return Some(CarrierError::Sealed);
     }
+    if config.departures {
+        return Some(CarrierError::Departures);
+    }
     match config.framer.plain() {
         Some(Framing::Raw | Framing::LengthPrefixed) => None,
         _ => Some(CarrierError::Framing),

@@ -68,6 +68,10 @@ pub struct SinkConfig {
     /// byte is handed over, which is less work with many receivers. Default: `true`. The kernel ring always
     /// reports acknowledgements.
     pub ack_fates: bool,
+    /// Whether fates say when the record's last byte [entered the queueing discipline](crate::Fate::scheduled_at) and
+    /// [left for the device](crate::Fate::departed_at), by the kernel's timestamps. Plain TCP only, with `ack_fates`. Each
+    /// record is then a write of its own, and costs three more system calls. Default: `false`.
+    pub departures: bool,
     /// Interval at which the kernel polls an empty ring, for [`CarrierInUse::KernelRing`](crate::sink::CarrierInUse::KernelRing) only, at most a
     /// second. A steady stream then makes one system call, and a record that finds the ring empty waits for
     /// the next poll. Default: `None`; the kernel sleeps, and the next record wakes it with a system call.
@@ -94,6 +98,7 @@ impl SinkConfig {
             linger: DEFAULT_LINGER,
             stall_timeout: None,
             ack_fates: true,
+            departures: false,
             kernel_watch: None,
         }
     }
@@ -144,6 +149,13 @@ impl SinkConfig {
     #[must_use]
     pub fn ack_fates(mut self, wanted: bool) -> Self {
         self.ack_fates = wanted;
+        self
+    }
+
+    /// Sets whether fates say when records departed.
+    #[must_use]
+    pub fn departures(mut self, wanted: bool) -> Self {
+        self.departures = wanted;
         self
     }
 

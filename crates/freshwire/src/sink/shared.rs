@@ -2,13 +2,14 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use freshwire_io::poll::Event;
 use freshwire_record::Timestamp;
-use freshwire_ring::MAX_KEPT_FATES;
+use freshwire_ring::{Fate, MAX_KEPT_FATES};
 
+use super::departures::Departures;
 use super::ended::Ended;
 use super::signal::Signal;
 use crate::carrier::CarrierInUse;
@@ -24,6 +25,8 @@ pub(crate) struct SinkShared {
     pub(super) fallback: Option<String>,
     /// Where the numbers are if the engine has none. Boxed: hardly a sink has it.
     pub(crate) kernel: Option<Box<KernelView>>,
+    /// If the sink notes them. Boxed: hardly a sink has it.
+    departures: OnceLock<Box<Departures>>,
     /// Acknowledgements of records whose slots were used again before.
     late_acks: LateAcks,
     ended: Mutex<Option<(Ended, Timestamp)>>,
@@ -73,6 +76,19 @@ impl SinkShared {
         };
         let overwritten = self.stats.overwritten();
         SinkSnapshot { carrier: self.carrier, overwritten, ..snapshot }
+    }
+
+    /// Departures, from the first one on.
+    pub(crate) fn departures(&self) -> &Departures {
+        self.departures.get_or_init(Box::default)
+    }
+
+    /// The fate with its departure, if the sink notes departures.
+    pub(crate) fn complete(&self, fate: Fate) -> Fate {
+        match self.departures.get() {
+            Some(departures) => departures.complete(fate),
+            None => fate,
+        }
     }
 
     pub(crate) fn late_acks(&self) -> &LateAcks {

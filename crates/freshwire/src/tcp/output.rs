@@ -79,12 +79,15 @@ pub(crate) struct Output {
     heads_at: usize,
     planned: u64,
     sealed: Option<SealedStream>,
+    /// A write ends with the record in progress, and no packet has bytes of two.
+    is_apart: bool,
 }
 
 impl Output {
-    pub(crate) fn new(session: Option<Box<dyn Seal>>) -> Self {
+    /// `is_apart`: each record is a write of its own, so that its last byte has times of its own.
+    pub(crate) fn new(session: Option<Box<dyn Seal>>, is_apart: bool) -> Self {
         let sealed = session.map(|session| SealedStream { session, wire: Vec::new(), at: 0, covers: 0 });
-        Self { sealed, ..Self::default() }
+        Self { sealed, is_apart, ..Self::default() }
     }
 
     /// Uses the engine's buffers from now on, unless something waits in its own.
@@ -157,6 +160,11 @@ impl Output {
         self.sealed.is_some()
     }
 
+    /// Whether each record is a write of its own.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.is_apart
+    }
+
     /// Writes what is committed. `None`: the socket has no room. Ends of records that are handed over are added to
     /// `ended`.
     pub(crate) fn write(
@@ -168,6 +176,14 @@ impl Output {
             return self.write_sealed(target, room);
         }
         let slices = self.list(target, room);
+        if self.is_apart {
+            let listed: usize = slices.iter().map(IoSlice::byte_len).sum();
+            // SAFETY: as below.
+            let Some(sent) = (unsafe { target.socket.send_apart(slices) })? else { return Ok(None) };
+            let written = self.took(sent, room);
+            // The socket may have room for the next record.
+            return Ok(Some(Written { whole: sent == listed, ..written }));
+        }
         // SAFETY: header slices point into `self.buffers.heads`, body slices into the arena that `target.source` keeps mapped;
         // neither is touched before the call returns.
         let Some(sent) = (unsafe { target.socket.send(slices) })? else { return Ok(None) };
@@ -234,7 +250,9 @@ impl Output {
                 sealed.covers = room.plain.len() as u64;
             }
         }
-        let Some(sent) = target.socket.write(&sealed.wire[sealed.at..])? else { return Ok(None) };
+        let wire = &sealed.wire[sealed.at..];
+        let sent = if self.is_apart { target.socket.write_apart(wire) } else { target.socket.write(wire) };
+        let Some(sent) = sent? else { return Ok(None) };
         sealed.at += sent;
         if sealed.at < sealed.wire.len() {
             return Ok(Some(Written { wire: sent as u64, whole: false }));
@@ -243,7 +261,7 @@ impl Output {
         sealed.at = 0;
         let covers = std::mem::take(&mut sealed.covers);
         self.advance(covers, &mut room.ended);
-        Ok(Some(Written { wire: sent as u64, whole: self.planned == 0 }))
+        Ok(Some(Written { wire: sent as u64, whole: self.is_apart || self.planned == 0 }))
     }
 
     /// Lists what one write takes; `body` adds the payload of a piece.
@@ -263,6 +281,9 @@ impl Output {
             if piece.len > 0 {
                 body(piece, slices);
             }
+            if self.is_apart && piece.end.is_some() {
+                break;
+            }
         }
         slices.truncate(MAX_SLICES);
     }
@@ -280,6 +301,9 @@ impl Output {
                 let end = plain.len() + piece.len as usize;
                 target.source.copy(&committed.taken, piece.offset, piece.len as usize, plain);
                 plain.resize(end, 0);
+            }
+            if self.is_apart && piece.end.is_some() {
+                break;
             }
         }
     }

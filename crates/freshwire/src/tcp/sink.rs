@@ -91,7 +91,7 @@ impl TcpSink {
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
         let path = Path::new(&parts.socket, parts.limits)?;
         let mut framer = parts.framer;
-        let mut output = Output::new(parts.seal);
+        let mut output = Output::new(parts.seal, parts.limits.departures);
         let mut opening = parts.preface;
         framer.preamble(&mut opening);
         if !opening.is_empty() {
@@ -255,7 +255,7 @@ impl TcpSink {
         if !is_whole {
             return Ok(ControlFlow::Break(TurnOutcome::Room(self.path.ack_watch(now))));
         }
-        if self.drained && self.path.is_calm(now) {
+        if self.drained && self.output.is_empty() && self.path.is_calm(now) {
             return self.rest(now).map(ControlFlow::Break);
         }
         Ok(ControlFlow::Continue(()))

@@ -1,4 +1,5 @@
-//! When bytes were acknowledged, as the kernel saw it (`SO_TIMESTAMPING`), whenever that is asked.
+//! When bytes entered the queueing discipline, left for the device and were acknowledged, as the kernel saw it (`SO_TIMESTAMPING`),
+//! whenever that is asked.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -9,10 +10,23 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::TcpSocket;
 
-/// An acknowledgement.
+/// A stage on the way of bytes to the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// They entered the queueing discipline of the interface.
+    Scheduled,
+    /// The driver has them for the device.
+    Departed,
+    /// The peer has acknowledged them.
+    Acked,
+}
+
+/// When bytes reached a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckTime {
-    /// All bytes up to here were acknowledged, counted from when the times were [asked for](TcpSocket::tell_ack_times), modulo 2^32.
+    /// The stage.
+    pub stage: Stage,
+    /// All bytes up to here had reached it, counted from when the times were [asked for](TcpSocket::tell_ack_times), modulo 2^32.
     pub bytes: u32,
     /// When.
     pub at: Timestamp,
@@ -26,14 +40,29 @@ impl TcpSocket {
     ///
     /// If the kernel refuses the option for another reason than its age.
     pub fn tell_ack_times(&self) -> io::Result<Option<u32>> {
-        if set(self.as_fd(), FLAGS | OPT_ID_TCP).is_ok() {
+        self.tell(FLAGS)
+    }
+
+    /// The same for all stages. Bytes of two writes have times of their own only where
+    /// [`send_apart`](TcpSocket::send_apart) kept them apart.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the option for another reason than its age.
+    pub fn tell_all_times(&self) -> io::Result<Option<u32>> {
+        self.tell(FLAGS | TX_SCHED | TX_SOFTWARE)
+    }
+
+    fn tell(&self, flags: u32) -> io::Result<Option<u32>> {
+        if set(self.as_fd(), flags | OPT_ID_TCP).is_ok() {
             return Ok(Some(0));
         }
         let ahead = u32::try_from(self.unacknowledged()?).unwrap_or(0);
-        Ok(set(self.as_fd(), FLAGS).is_ok().then_some(ahead))
+        Ok(set(self.as_fd(), flags).is_ok().then_some(ahead))
     }
 
-    /// Adds the acknowledgements since the last call to `out`. One system call more than there are; a poller reports the socket as
+    /// Adds the times since the last call to `out`. The kernel notes them by the wall clock. The conversion has an error of at
+    /// most [`CLOCK_GAP`] if the processor is not taken away three times in a row, and of what the wall clock was set by meanwhile. One system call more than there are; a poller reports the socket as
     /// [noted](crate::poll::Ready::noted) while there are any.
     ///
     /// # Errors
@@ -42,10 +71,10 @@ impl TcpSocket {
     pub fn ack_times(&self, out: &mut Vec<AckTime>) -> io::Result<()> {
         let mut clocks = None;
         for _ in 0..MAX_PER_CALL {
-            let Some((bytes, real)) = receive(self.as_fd())? else { return Ok(()) };
-            let (now, real_now) = *clocks.get_or_insert_with(|| (crate::now(), since_epoch()));
+            let Some((stage, bytes, real)) = receive(self.as_fd())? else { return Ok(()) };
+            let (now, real_now) = *clocks.get_or_insert_with(both_clocks);
             // A wall clock that was set meanwhile is the caller's to notice: the time lies outside of what can be.
-            out.push(AckTime { bytes, at: now - real_now.saturating_sub(real) });
+            out.push(AckTime { stage, bytes, at: now - real_now.saturating_sub(real) });
         }
         Ok(())
     }
@@ -57,11 +86,15 @@ const MAX_PER_CALL: usize = 1024;
 /// Flags of `linux/net_tstamp.h`: times of acknowledgements, by software, with the byte's number and without
 /// its packet.
 const FLAGS: u32 = (1 << 9) | (1 << 4) | (1 << 7) | (1 << 11);
+/// Times of the queueing discipline, and of the driver.
+const TX_SCHED: u32 = 1 << 8;
+const TX_SOFTWARE: u32 = 1 << 1;
 /// Bytes are counted from what was written last, Linux 6.2 and later.
 const OPT_ID_TCP: u32 = 1 << 16;
 /// Origin of a report (`linux/errqueue.h`).
 const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
-const SCM_TSTAMP_ACK: u32 = 2;
+/// What a report is about, by number (`linux/errqueue.h`).
+const STAGES: [Stage; 3] = [Stage::Departed, Stage::Scheduled, Stage::Acked];
 
 fn set(socket: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
     let len = size_of::<u32>() as libc::socklen_t;
@@ -82,9 +115,9 @@ fn set(socket: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
 #[repr(C, align(8))]
 struct Control([u8; 256]);
 
-/// One report of the socket's error queue: bytes, and the time since the epoch. Other reports are passed
+/// One report of the socket's error queue: stage, bytes, and the time since the epoch. Other reports are passed
 /// over.
-fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(u32, Duration)>> {
+fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Stage, u32, Duration)>> {
     loop {
         let mut control = Control([0; 256]);
         // SAFETY: a zeroed msghdr is a valid value of that C type.
@@ -109,7 +142,7 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(u32, Duration)>> {
     }
 }
 
-fn parse(message: &libc::msghdr) -> Option<(u32, Duration)> {
+fn parse(message: &libc::msghdr) -> Option<(Stage, u32, Duration)> {
     let (mut time, mut bytes) = (None, None);
     // SAFETY: the kernel has filled the control messages that `message` describes.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
@@ -132,16 +165,41 @@ fn parse(message: &libc::msghdr) -> Option<(u32, Duration)> {
             {
                 // SAFETY: there is that much data, and any bytes are a value of that type.
                 let report = unsafe { data.cast::<libc::sock_extended_err>().read_unaligned() };
-                let is_ack =
-                    report.ee_origin == SO_EE_ORIGIN_TIMESTAMPING && report.ee_info == SCM_TSTAMP_ACK;
-                bytes = is_ack.then(|| report.ee_data.wrapping_add(1));
+                let stage = STAGES.get(report.ee_info as usize);
+                let stage = stage.filter(|_| report.ee_origin == SO_EE_ORIGIN_TIMESTAMPING);
+                bytes = stage.map(|&stage| (stage, report.ee_data.wrapping_add(1)));
             }
             _ => {}
         }
         // SAFETY: `header` is one of `message`'s.
         next = unsafe { libc::CMSG_NXTHDR(message, header.as_ptr()) };
     }
-    bytes.zip(time)
+    let ((stage, bytes), time) = bytes.zip(time)?;
+    Some((stage, bytes, time))
+}
+
+/// The error that the conversion of times from the wall clock may have before it is tried again: two readings of a clock take less
+/// than a tenth of it. Chosen, not measured.
+pub const CLOCK_GAP: Duration = Duration::from_micros(10);
+
+/// One moment by the two clocks: the wall clock is read between two readings of the other.
+fn both_clocks() -> (Timestamp, Duration) {
+    let read = || {
+        let (before, real, after) = (crate::now(), since_epoch(), crate::now());
+        let gap = after.saturating_since(before);
+        (gap, before + gap / 2, real)
+    };
+    let mut best = read();
+    for _ in 0..2 {
+        if best.0 <= CLOCK_GAP {
+            break;
+        }
+        let again = read();
+        if again.0 < best.0 {
+            best = again;
+        }
+    }
+    (best.1, best.2)
 }
 
 fn since_epoch() -> Duration {

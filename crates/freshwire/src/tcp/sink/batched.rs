@@ -20,8 +20,9 @@ impl TcpSink {
         now: Timestamp,
         scratch: &mut TcpScratch,
     ) -> Result<Option<TurnOutcome>, SinkError> {
-        // An encrypted stream has bytes of its own, which are made with the write.
-        if now >= self.ending.give_up_at || self.output.is_sealed() {
+        // An encrypted stream has bytes of its own, which are made with the write. One that notes departures has more writes.
+        let is_alone = self.output.is_sealed() || self.output.is_apart();
+        if now >= self.ending.give_up_at || is_alone {
             return self.turn(now, scratch).map(Some);
         }
         self.borrow(scratch);

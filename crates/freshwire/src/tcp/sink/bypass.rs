@@ -99,7 +99,8 @@ impl TcpSink {
 
     /// Whether a record that comes now is sent past the ring.
     fn may_send(&mut self, now: Timestamp, record: &Record, scratch: &mut TcpScratch) -> io::Result<bool> {
-        if !self.is_idle() || !self.has_room(now, record.len)? {
+        // Past the ring there is no fate to note a departure in.
+        if self.output.is_apart() || !self.is_idle() || !self.has_room(now, record.len)? {
             return Ok(false);
         }
         if self.queue.consumer.has_untold() {

@@ -5,10 +5,11 @@ use std::io;
 use std::time::Duration;
 
 use freshwire_choice::LinkView;
-use freshwire_io::tcp::{AckTime, TcpSocket};
+use freshwire_io::tcp::{AckTime, Stage, TcpSocket};
 use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Taken};
 
+use crate::sink::departures::Departure;
 use crate::sink::reserve::Reserve;
 use crate::sink::shared::SinkShared;
 use crate::tcp::estimate::Estimate;
@@ -58,6 +59,7 @@ pub(crate) struct Limits {
     pub(crate) queue_target: Option<Duration>,
     pub(crate) max_unread: Option<u32>,
     pub(crate) ack_fates: bool,
+    pub(crate) departures: bool,
 }
 
 /// Bytes of the wire that were handed over, and that were acknowledged.
@@ -85,17 +87,29 @@ struct AckTimes {
     /// There is something to read.
     is_due: bool,
     read: Vec<AckTime>,
-    /// As read: a place in the stream and when all up to there was acknowledged.
-    known: VecDeque<(u64, Timestamp)>,
+    /// As read: when all up to a place was acknowledged.
+    known: Places,
+    /// The same of entering the queueing discipline, and of leaving for the device. Empty unless departures are noted.
+    scheduled: Places,
+    departed: Places,
+    notes_departures: bool,
 }
+
+/// Places in the stream, and when all up to there had reached a stage.
+type Places = VecDeque<(u64, Timestamp)>;
 
 impl Path {
     pub(super) fn new(socket: &TcpSocket, limits: Limits) -> io::Result<Self> {
-        let Limits { reserve, queue_target, max_unread, ack_fates } = limits;
+        let Limits { reserve, queue_target, max_unread, ack_fates, departures } = limits;
         let base = socket.info()?.bytes_acked + socket.unacknowledged()?;
         let congestion = socket.congestion()?;
-        let ahead = if ack_fates { socket.tell_ack_times()? } else { None };
-        let times = AckTimes { ahead, ..AckTimes::default() };
+        let ahead = match (ack_fates, departures) {
+            (true, true) => Some(socket.tell_all_times()?.ok_or_else(no_departures)?),
+            (true, false) => socket.tell_ack_times()?,
+            (false, true) => return Err(departures_without_acks()),
+            (false, false) => None,
+        };
+        let times = AckTimes { ahead, notes_departures: departures, ..AckTimes::default() };
         Ok(Self {
             estimate: Estimate::default(),
             reserve,
@@ -314,6 +328,25 @@ impl Path {
     }
 }
 
+fn no_departures() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "the kernel does not note departures (SO_TIMESTAMPING)")
+}
+
+fn departures_without_acks() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "departures are part of fates that wait for the acknowledgement: set ack_fates",
+    )
+}
+
+/// Forgets the places before `end`; the time of the first of the others.
+fn reached(places: &mut Places, end: u64) -> Option<Timestamp> {
+    while places.front().is_some_and(|&(place, _)| place < end) {
+        places.pop_front();
+    }
+    places.front().map(|&(_, at)| at)
+}
+
 /// An acknowledgement whose time lies between two looks so close is known well enough by them.
 const CLOSE_LOOKS: Duration = Duration::from_millis(1);
 
@@ -326,17 +359,22 @@ impl Acks {
             return Ok(());
         }
         socket.ack_times(&mut times.read)?;
-        for AckTime { bytes, at } in times.read.drain(..) {
+        for AckTime { stage, bytes, at } in times.read.drain(..) {
             // The count is of 32 bits, and less than what was written.
             let missing = (self.written as u32).wrapping_sub(bytes.wrapping_sub(ahead));
             let place = self.written.saturating_sub(u64::from(missing));
-            // Before the last look it was not acknowledged: somebody has set the wall clock.
-            if at + CLOSE_LOOKS >= last_look {
-                times.known.push_back((place, at));
+            match stage {
+                // Before the last look it was not acknowledged: somebody has set the wall clock.
+                Stage::Acked if at + CLOSE_LOOKS >= last_look => times.known.push_back((place, at)),
+                Stage::Acked => {}
+                Stage::Scheduled => times.scheduled.push_back((place, at)),
+                Stage::Departed => times.departed.push_back((place, at)),
             }
         }
         if self.records.is_empty() {
             times.known.clear();
+            times.scheduled.clear();
+            times.departed.clear();
         }
         Ok(())
     }
@@ -357,11 +395,14 @@ impl Acks {
             if end > acked {
                 break;
             }
-            while self.times.known.front().is_some_and(|&(place, _)| place < end) {
-                self.times.known.pop_front();
-            }
-            let noted = self.times.known.front().map(|&(_, at)| at.min(now));
+            let noted = reached(&mut self.times.known, end).map(|at| at.min(now));
             let at = noted.or(looked_just_before.then_some(now));
+            if self.times.notes_departures {
+                let scheduled = reached(&mut self.times.scheduled, end);
+                let departed = reached(&mut self.times.departed, end);
+                // Before the acknowledgement, which completes the fate.
+                shared.departures().add(index, Departure { scheduled, departed });
+            }
             if consumer.acked_at(index, at).is_err() {
                 // The slot has been used again meanwhile.
                 shared.late_acks().add(index, at);

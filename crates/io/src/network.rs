@@ -41,7 +41,9 @@ pub const MAX_FREE_PRIORITY: u32 = 6;
 #[non_exhaustive]
 pub enum NetworkQosError {
     /// The process lacks a capability.
-    #[error("SO_PRIORITY {0} needs CAP_NET_ADMIN: take 0 to {MAX_FREE_PRIORITY}, or give the program the capability")]
+    #[error(
+        "SO_PRIORITY {0} needs CAP_NET_ADMIN: take 0 to {MAX_FREE_PRIORITY}, or give the program the capability"
+    )]
     Priority(u32),
     /// No queueing discipline on the way out of this machine lets datagrams wait.
     #[error(
@@ -100,7 +102,7 @@ impl NetworkQos {
         self
     }
 
-    /// What is set here, and of the rest what is set in `general`.
+    /// The settings of both; those made here have precedence.
     #[must_use]
     pub fn or(self, general: Self) -> Self {
         Self {
@@ -144,7 +146,8 @@ impl NetworkQos {
             (false, Some(_)) => "SO_MAX_PACING_RATE",
             (false, None) => return Ok(()),
         };
-        let outlet = outlet_towards(to.ip()).map_err(|error| NetworkQosError::Refused { option, error: error.to_string() })?;
+        let outlet = outlet_towards(to.ip())
+            .map_err(|error| NetworkQosError::Refused { option, error: error.to_string() })?;
         if outlet.paces() {
             return Ok(());
         }
@@ -187,11 +190,7 @@ fn is_v6(socket: BorrowedFd<'_>) -> io::Result<bool> {
 /// If the kernel refuses the query.
 pub fn traffic_class(socket: impl AsFd) -> io::Result<u8> {
     let socket = socket.as_fd();
-    Ok(if is_v6(socket)? {
-        sockopt::ipv6_tclass(socket)? as u8
-    } else {
-        sockopt::ip_tos(socket)?
-    })
+    Ok(if is_v6(socket)? { sockopt::ipv6_tclass(socket)? as u8 } else { sockopt::ip_tos(socket)? })
 }
 
 /// Sets the byte with DSCP and ECN. A TCP socket keeps its own ECN bits. A socket of the newer family sends to the older one too.
@@ -232,7 +231,6 @@ pub(crate) fn set_departure_times(socket: BorrowedFd<'_>) -> Result<(), NetworkQ
 fn set<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
     let (start, len) = (std::ptr::from_ref(value).cast(), size_of::<T>() as libc::socklen_t);
     // SAFETY: the pointer and length describe `value`, which outlives the call.
-    let result =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, start, len) };
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, start, len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -18,12 +18,13 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket as StdSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use freshwire_record::Rate;
 use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use crate::network::NetworkQos;
+use crate::network::{NetworkQos, NetworkQosError};
 use datagram::{addressed, to_quinn};
-use served::Served;
+use served::{Ends, Served};
 
 /// How a [`UdpSocket`] is made.
 #[derive(Clone, Copy, Debug, Default)]
@@ -145,6 +146,32 @@ impl UdpSocket {
         Ok(sockopt::socket_recv_buffer_size(&self.socket)?)
     }
 
+    /// Asks for this quality of service from now on; the default undoes DSCP and priority of earlier calls. Whether a pacing rate or
+    /// departure times have an effect is for the caller to [check](NetworkQos::check_towards).
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses an option.
+    pub fn set_network_qos(&mut self, qos: &NetworkQos) -> Result<(), NetworkQosError> {
+        if self.network != *qos {
+            self.served = Served::ask(self.socket.as_fd(), (&self.network, self.served), qos)?;
+            self.network = *qos;
+        }
+        Ok(())
+    }
+
+    /// Sets the rate at which datagrams depart, if they have departure times: that of the connection whose turn it is.
+    pub fn set_departure_rate(&mut self, rate: Option<Rate>) {
+        if let Some(served) = &mut self.served {
+            served.set_rate(rate);
+        }
+    }
+
+    /// The quality of service that was asked for.
+    pub fn network_qos(&self) -> &NetworkQos {
+        &self.network
+    }
+
     /// How many datagrams one system call takes now: 1 without segmentation offload. It falls to 1 for good when the
     /// kernel refuses to segment for the interface that datagrams take.
     pub fn segments(&self) -> usize {
@@ -169,7 +196,8 @@ impl UdpSocket {
         let segment = outgoing.segment.unwrap_or(total).clamp(1, total.max(1));
         let mut at = 0;
         loop {
-            let segments = if self.has_departures() { 1 } else { self.segments };
+            let is_single = self.served.as_ref().is_some_and(Served::has_departures);
+            let segments = if is_single { 1 } else { self.segments };
             let batch = segments.min(MAX_DATAGRAM_BYTES / segment).max(1);
             let end = total.min(at + batch * segment);
             let bytes = &outgoing.bytes[at..end];
@@ -200,15 +228,18 @@ impl UdpSocket {
     }
 
     fn send_batch(&mut self, outgoing: &Outgoing<'_>, bytes: &[u8], segment: usize) -> io::Result<()> {
-        if let Some(served) = self.served {
-            return self.send_served(served, outgoing, bytes, segment);
+        let source = outgoing.from.map(|ip| self.sourced(ip, outgoing.to));
+        let to = addressed(outgoing.to, self.is_v6);
+        if let Some(served) = &mut self.served {
+            let ends = Ends { to, from: source, is_v4: outgoing.to.is_ipv4() };
+            return served.send(self.socket.as_fd(), &ends, outgoing.ecn, (bytes, segment));
         }
         let transmit = Transmit {
-            destination: addressed(outgoing.to, self.is_v6),
+            destination: to,
             ecn: outgoing.ecn.map(to_quinn),
             contents: bytes,
             segment_size: (bytes.len() > segment).then_some(segment),
-            src_ip: outgoing.from.map(|ip| self.sourced(ip, outgoing.to)),
+            src_ip: source,
         };
         self.state.try_send(UdpSockRef::from(&self.socket), &transmit)
     }

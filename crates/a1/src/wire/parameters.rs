@@ -12,7 +12,9 @@ use crate::crypto::ResetToken;
 pub enum QosError {
     /// It asks for more than the maximum that was given at bind, or that the other end has agreed to. Only a new connection can
     /// have another one (`Node::reopen` of the `freshwire` crate).
-    #[error("{0} is beyond the maximum that the ends of the connection have agreed to: reopen it with a larger one")]
+    #[error(
+        "{0} is beyond the maximum that the ends of the connection have agreed to: reopen it with a larger one"
+    )]
     BeyondMaximum(&'static str),
     /// No connection has such a value.
     #[error("{name}: {value} is not from {least} to {most}")]

@@ -58,7 +58,7 @@ pub struct NodeConfig {
     /// nothing.
     pub network: NetworkQos,
     /// Whether each connection's agreed quality of service is translated into that of the network, where `network` leaves it
-    /// open: a [`priority`](Qos::priority) p becomes class selector p, at most CS5, and `SO_PRIORITY` p, at most 6. With
+    /// open. A [`priority`](Qos::priority) p becomes class selector p, at most CS5, and `SO_PRIORITY` p, at most 6. With
     /// [departure times](NetworkQos::departure_times), datagrams of a connection leave at its agreed
     /// [average rate](Qos::send_average), and the sum of these rates is the node's pacing rate. Default: `false`.
     pub translate: bool,

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use freshwire_a1::{
-    Closed, ConnectConfig, ConnectError as HandshakeError, Connection as Transport, ConnectionHandle, Datagram, Endpoint,
-    EndpointEvent, EndpointStats, Event, Message, PublicKey, Qos, Queue, Source,
+    Closed, ConnectConfig, ConnectError as HandshakeError, Connection as Transport, ConnectionHandle,
+    Datagram, Endpoint, EndpointEvent, EndpointStats, Event, Message, PublicKey, Qos, Queue, Source,
 };
 use freshwire_choice::Reason;
 use freshwire_io::poll::Poller;
@@ -314,9 +314,11 @@ impl Core {
         }
         let open = self.peers.iter().filter(|(_, peer)| matches!(peer.state, State::Open)).map(|(id, _)| *id);
         let rates = open.filter_map(|id| self.endpoint.connection(id)).map(|open| open.qos().send_average);
-        self.agreed = rates.reduce(|sum, rate| {
-            Some(Rate::from_bits_per_sec(sum?.bits_per_sec().saturating_add(rate?.bits_per_sec())))
-        }).flatten();
+        self.agreed = rates
+            .reduce(|sum, rate| {
+                Some(Rate::from_bits_per_sec(sum?.bits_per_sec().saturating_add(rate?.bits_per_sec())))
+            })
+            .flatten();
     }
 
     /// Gives a connection its turn. False: the socket has no room for what it sends.

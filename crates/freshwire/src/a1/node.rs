@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freshwire_a1::{ConnectConfig, EndpointStats, PublicKey, Qos};
+use freshwire_io::network::NetworkQos;
 use freshwire_io::now;
 use freshwire_io::poll::{Poller, Waker, wait_precisely};
 use freshwire_record::Timestamp;
@@ -68,6 +69,11 @@ impl Node {
     /// If the operating system cannot tell.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.shared.lock().socket().local_addr()
+    }
+
+    /// Service asked of the network for the datagrams that left last.
+    pub fn network_qos(&self) -> NetworkQos {
+        *self.shared.lock().socket().network_qos()
     }
 
     /// Public key by which peers identify this node.

@@ -6,6 +6,7 @@ mod byte_stream;
 mod events;
 mod groups;
 mod newcomers;
+mod quality;
 mod relay;
 mod socket;
 mod stalls;

@@ -4,9 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
 /// Messages and flags of `linux/netlink.h` and `linux/rtnetlink.h`.
 const NLMSG_ERROR: u16 = 2;
@@ -42,7 +40,8 @@ pub struct Outlet {
 impl Outlet {
     /// Whether each packet waits for its pacing rate and departure time: every queue is one of `fq`.
     pub fn paces(&self) -> bool {
-        let mut queues = self.disciplines.iter().filter(|kind| !DISTRIBUTORS.contains(&kind.as_str())).peekable();
+        let mut queues =
+            self.disciplines.iter().filter(|kind| !DISTRIBUTORS.contains(&kind.as_str())).peekable();
         queues.peek().is_some() && queues.all(|kind| kind == "fq")
     }
 }

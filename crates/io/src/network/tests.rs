@@ -24,7 +24,13 @@ fn max_rate(socket: impl AsFd) -> u64 {
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: the pointers describe `value` and `len`, which outlive the call.
     let result = unsafe {
-        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, (&raw mut value).cast(), &raw mut len)
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw mut value).cast(),
+            &raw mut len,
+        )
     };
     assert_eq!(result, 0);
     value

@@ -3,13 +3,12 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use freshwire_record::{Rate, Timestamp};
 
-use super::UdpSocket;
-use super::datagram::{Outgoing, addressed};
+use super::datagram::Ecn;
 use crate::network::{
     Dscp, NetworkQos, NetworkQosError, set_departure_times, set_max_rate, set_priority, set_traffic_class,
 };
@@ -31,84 +30,72 @@ struct Departures {
     next: Timestamp,
 }
 
-impl UdpSocket {
-    /// Asks for this quality of service from now on; the default undoes DSCP and priority of earlier calls. Whether the network's side has a
-    /// pacing rate or departure times is for the caller to [check](NetworkQos::check_towards).
-    ///
-    /// # Errors
-    ///
-    /// If the kernel refuses an option.
-    pub fn set_network_qos(&mut self, qos: &NetworkQos) -> Result<(), NetworkQosError> {
-        if self.network == *qos {
-            return Ok(());
+/// Where datagrams go, and the local address they come from, as the socket's family has them.
+pub(super) struct Ends {
+    pub(super) to: SocketAddr,
+    pub(super) from: Option<IpAddr>,
+    pub(super) is_v4: bool,
+}
+
+impl Served {
+    /// Asks for `wanted` on a socket that has `before`. `None`: nothing of it concerns single datagrams.
+    pub(super) fn ask(
+        socket: BorrowedFd<'_>,
+        (before, served): (&NetworkQos, Option<Self>),
+        wanted: &NetworkQos,
+    ) -> Result<Option<Self>, NetworkQosError> {
+        if before.max_rate != wanted.max_rate {
+            set_max_rate(socket, wanted.max_rate)?;
         }
-        let fd = self.socket.as_fd();
-        if self.network.max_rate != qos.max_rate {
-            set_max_rate(fd, qos.max_rate)?;
+        if before.priority != wanted.priority {
+            set_priority(socket, wanted.priority.unwrap_or(0))?;
         }
-        if self.network.priority != qos.priority {
-            set_priority(fd, qos.priority.unwrap_or(0))?;
-        }
-        let before = self.served.and_then(|served| served.departures);
-        let departures = match (qos.departure_times, before) {
+        let departures = match (wanted.departure_times, served.and_then(|served| served.departures)) {
             (false, _) => None,
-            (true, Some(before)) => Some(Departures { rate: qos.max_rate, ..before }),
+            (true, Some(before)) => Some(Departures { rate: wanted.max_rate, ..before }),
             (true, None) => {
-                set_departure_times(fd)?;
-                Some(Departures { rate: qos.max_rate, next: Timestamp::ZERO })
+                set_departure_times(socket)?;
+                Some(Departures { rate: wanted.max_rate, next: Timestamp::ZERO })
             }
         };
-        self.network = *qos;
-        let is_served = qos.dscp.is_some() || qos.priority.is_some() || departures.is_some();
-        self.served = is_served.then_some(Served {
-            dscp: qos.dscp,
-            priority: qos.priority,
-            class: None,
-            departures,
-        });
-        Ok(())
+        let is_served = wanted.dscp.is_some() || wanted.priority.is_some() || departures.is_some();
+        let (dscp, priority) = (wanted.dscp, wanted.priority);
+        Ok(is_served.then_some(Self { dscp, priority, class: None, departures }))
     }
 
-    /// Sets the rate at which datagrams depart, if they have departure times: that of the connection whose turn it is.
-    pub fn set_departure_rate(&mut self, rate: Option<Rate>) {
-        if let Some(Served { departures: Some(departures), .. }) = &mut self.served {
+    /// Sets the rate of departures, if there are any.
+    pub(super) fn set_rate(&mut self, rate: Option<Rate>) {
+        if let Some(departures) = &mut self.departures {
             departures.rate = rate;
         }
     }
 
-    /// The quality of service that was asked for.
-    pub fn network_qos(&self) -> &NetworkQos {
-        &self.network
-    }
-
     /// Whether each datagram has a departure time of its own, so that none shares a system call.
     pub(super) fn has_departures(&self) -> bool {
-        self.served.is_some_and(|served| served.departures.is_some())
+        self.departures.is_some()
     }
 
-    /// Sends as the quality of service asks for.
-    pub(super) fn send_served(
+    /// Sends datagrams of `segment` bytes, the last of which may be shorter.
+    pub(super) fn send(
         &mut self,
-        mut served: Served,
-        outgoing: &Outgoing<'_>,
-        bytes: &[u8],
-        segment: usize,
+        socket: BorrowedFd<'_>,
+        ends: &Ends,
+        ecn: Option<Ecn>,
+        (bytes, segment): (&[u8], usize),
     ) -> io::Result<()> {
-        let fd = self.socket.as_fd();
-        let marks = outgoing.ecn.map_or(0, super::Ecn::bits);
-        let class = served.dscp.map_or(0, Dscp::traffic_class) | marks;
-        if served.class != Some(class) {
-            set_traffic_class(fd, class)?;
+        let class = self.dscp.map_or(0, Dscp::traffic_class) | ecn.map_or(0, Ecn::bits);
+        if self.class != Some(class) {
+            set_traffic_class(socket, class)?;
             // The class has selected another priority for IPv4.
-            if let Some(priority) = served.priority {
-                set_priority(fd, priority).map_err(io::Error::other)?;
+            if let Some(priority) = self.priority {
+                set_priority(socket, priority).map_err(io::Error::other)?;
             }
-            served.class = Some(class);
+            self.class = Some(class);
         }
-        let departure = served.departures.map(|times| times.next.max(crate::now()));
+        let departure = self.departures.map(|times| times.next.max(crate::now()));
         let mut control = Control::new();
-        if let Some(ip) = outgoing.from {
-            control.source(self.sourced(ip, outgoing.to), outgoing.to.is_ipv4());
+        if let Some(ip) = ends.from {
+            control.source(ip, ends.is_v4);
         }
         if bytes.len() > segment {
             control.put(libc::SOL_UDP, libc::UDP_SEGMENT, &(segment as u16).to_ne_bytes());
@@ -116,14 +103,11 @@ impl UdpSocket {
         if let Some(at) = departure {
             control.put(libc::SOL_SOCKET, libc::SCM_TXTIME, &at.as_nanos().to_ne_bytes());
         }
-        let result = send(fd, addressed(outgoing.to, self.is_v6), bytes, &mut control);
-        if result.is_ok()
-            && let (Some(times), Some(at)) = (&mut served.departures, departure)
-        {
+        send(socket, ends.to, bytes, &mut control)?;
+        if let (Some(times), Some(at)) = (&mut self.departures, departure) {
             times.next = at + times.rate.map_or(Duration::ZERO, |rate| rate.time_for(bytes.len() as u64));
         }
-        self.served = Some(served);
-        result
+        Ok(())
     }
 }
 
@@ -160,7 +144,8 @@ impl Control {
     /// Adds a message.
     fn put(&mut self, level: libc::c_int, kind: libc::c_int, data: &[u8]) {
         // SAFETY: both only compute sizes.
-        let (space, len) = unsafe { (libc::CMSG_SPACE(data.len() as u32), libc::CMSG_LEN(data.len() as u32)) };
+        let (space, len) =
+            unsafe { (libc::CMSG_SPACE(data.len() as u32), libc::CMSG_LEN(data.len() as u32)) };
         // SAFETY: a zeroed cmsghdr is a valid value of that C type.
         let mut head: libc::cmsghdr = unsafe { std::mem::zeroed() };
         (head.cmsg_len, head.cmsg_level, head.cmsg_type) = (len as _, level, kind);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use freshwire::choice::MAX_RENDITIONS;
+use freshwire::network::{Dscp, NetworkQos};
 use freshwire_record::{Rate, parse_duration, parse_size};
 use serde::Deserialize;
 use toml::Spanned;
@@ -140,6 +141,9 @@ struct HubSection {
     join_age: Value,
     stall_timeout: Value,
     congestion: Option<String>,
+    dscp: Text,
+    priority: Value,
+    max_rate: Value,
     engines: Value,
     io_uring: Option<bool>,
 }
@@ -156,6 +160,9 @@ struct StreamSection {
     ladder: Vec<Spanned<String>>,
     encoder: Text,
     encoder_device: Text,
+    dscp: Text,
+    priority: Value,
+    max_rate: Value,
 }
 
 #[derive(Deserialize)]
@@ -344,9 +351,27 @@ fn hub(section: HubSection) -> Result<HubConfig, Fault> {
     let stall = section.stall_timeout.as_ref();
     set(&mut hub.stall_timeout, "stall_timeout", stall, parse_duration, ("1s", "1h"))?;
     hub.congestion = section.congestion;
+    hub.network = network(&section.dscp, &section.priority, &section.max_rate)?;
     hub.io_uring = section.io_uring.unwrap_or(hub.io_uring);
     set(&mut hub.engines, "engines", section.engines.as_ref(), parse_count, ("1", "64"))?;
     Ok(hub)
+}
+
+/// Service asked of the network.
+fn network(dscp: &Text, priority: &Value, max_rate: &Value) -> Result<NetworkQos, Fault> {
+    let mut network = NetworkQos::default();
+    if let Some(text) = dscp {
+        let dscp = text.get_ref().parse::<Dscp>();
+        network.dscp = Some(dscp.map_err(|error| Fault::new(text.span(), format!("dscp: {error}")))?);
+    }
+    let number = |text: &str| match text.parse() {
+        Ok(number) => Ok(Some(number)),
+        Err(_) => Err(format!("{text:?} is not a whole number such as 5")),
+    };
+    set(&mut network.priority, "priority", priority.as_ref(), number, ("0", "4294967295"))?;
+    let rate = |text: &str| Rate::from_str(text).map(Some);
+    set(&mut network.max_rate, "max_rate", max_rate.as_ref(), rate, ("10kbit", "1000Gbit"))?;
+    Ok(network)
 }
 
 fn access(section: AccessSection, folder: &Path) -> Result<Rules, Fault> {
@@ -475,6 +500,10 @@ fn stream(
             let names = if is_view { &mut known.rights.view } else { &mut known.rights.publish };
             names.add(name.get_ref());
         }
+    }
+    let network = network(&section.dscp, &section.priority, &section.max_rate)?;
+    if network != NetworkQos::default() {
+        config.hub.stream_network.insert(name.get_ref().clone(), network);
     }
     config.streams.insert(name.get_ref().clone(), StreamConfig { source, renditions, ladder, encoder });
     Ok(())

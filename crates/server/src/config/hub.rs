@@ -1,6 +1,8 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use freshwire::engine::DEFAULT_FILL_FIRST;
+use freshwire::network::NetworkQos;
 
 /// Limits and defaults of the hub.
 #[derive(Clone, Debug)]
@@ -30,6 +32,11 @@ pub struct HubConfig {
     pub stall_timeout: Duration,
     /// The kernel name of the congestion control of viewers' connections; `None` keeps the system's.
     pub congestion: Option<String>,
+    /// Service asked of the network for viewers' connections and datagrams. A pacing rate limits datagrams only where the
+    /// interface has the queueing discipline `fq`; the log says if not. Default: nothing.
+    pub network: NetworkQos,
+    /// The same of single streams, by name; it has precedence.
+    pub stream_network: BTreeMap<String, NetworkQos>,
     /// Threads over which viewers are spread, each with its own engine. Default: one per processor, at most [`MAX_ENGINES`].
     pub engines: usize,
     /// Viewers of one stream that its first engine gets before another one gets any. Default [`DEFAULT_FILL_FIRST`].
@@ -53,10 +60,19 @@ impl Default for HubConfig {
             join_age: Duration::from_millis(500),
             stall_timeout: Duration::from_secs(30),
             congestion: None,
+            network: NetworkQos::default(),
+            stream_network: BTreeMap::new(),
             engines: default_engines(),
             fill_first: DEFAULT_FILL_FIRST,
             io_uring: true,
         }
+    }
+}
+
+impl HubConfig {
+    /// The service asked of the network for a stream's viewers.
+    pub fn network_of(&self, stream: &str) -> NetworkQos {
+        self.stream_network.get(stream).map_or(self.network, |own| own.or(self.network))
     }
 }
 

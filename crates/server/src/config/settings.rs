@@ -2,6 +2,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use freshwire::network::NetworkQos;
+
 use super::base_path::BasePath;
 use super::encoder::Encoder;
 use super::error::ConfigError;
@@ -130,6 +132,10 @@ impl Config {
         if let Some(name) = &self.hub.congestion {
             check_congestion(name)?;
         }
+        check_network("hub", &self.hub.network)?;
+        for (name, network) in &self.hub.stream_network {
+            check_network(&format!("streams.{name}"), network)?;
+        }
         let public = [self.rtsp.plain, self.rtsp.tls, self.http.plain, self.http.tls];
         let Some(exposed) = public.into_iter().flatten().find(|address| !is_loopback(address.ip())) else {
             return Ok(());
@@ -205,6 +211,13 @@ fn check_congestion(name: &str) -> Result<(), ConfigError> {
     };
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).map_err(refused)?;
     sockopt::set_tcp_congestion(&socket, name).map_err(refused)
+}
+
+/// Whether the kernel gives this process the service, which it says only of a socket.
+fn check_network(section: &str, network: &NetworkQos) -> Result<(), ConfigError> {
+    let refused = |error: &dyn std::fmt::Display| ConfigError::general(format!("{section}: {error}"));
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| refused(&error))?;
+    network.apply_to_stream(&socket).map_err(|error| refused(&error))
 }
 
 fn is_loopback(ip: IpAddr) -> bool {

@@ -195,6 +195,34 @@ fn an_unknown_congestion_control_fails_the_check() {
 }
 
 #[test]
+fn a_streams_own_network_service_has_precedence() {
+    let text = r#"
+        [hub]
+        dscp = "CS1"
+        priority = 4
+        [streams.live]
+        source = "test"
+        dscp = "46"
+        max_rate = "20Mbit"
+        [streams.door]
+        source = "test"
+    "#;
+    let config = parse(text).unwrap();
+    assert!(config.check().is_ok());
+    let of = |name| {
+        let network = config.hub.network_of(name);
+        (network.dscp.map(|dscp| dscp.value()), network.priority, network.max_rate.is_some())
+    };
+    assert_eq!(of("live"), (Some(46), Some(4), true));
+    assert_eq!([of("door"), of("other")], [(Some(8), Some(4), false); 2]);
+    let error = parse("[hub]\ndscp = \"AF44\"").unwrap_err();
+    assert!(error.contains("AF11 to AF43"), "{error}");
+    for value in ["-1", "\"high\"", "1.5"] {
+        assert!(parse(&format!("[hub]\npriority = {value}")).unwrap_err().contains("priority"), "{value}");
+    }
+}
+
+#[test]
 fn anonymous_rights_follow_from_the_configuration() {
     let verdict = |text: &str, right, peer: &str| {
         let access = Access::new(parse(text).unwrap().rules());

@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use freshwire::network::NetworkQos;
 use freshwire::{Reason, RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, now};
 use freshwire_media::framing::Framer;
 use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks, Unit};
@@ -105,6 +106,11 @@ impl Stream {
         })
     }
 
+    /// The service asked of the network for its viewers.
+    pub(crate) fn network(&self) -> NetworkQos {
+        self.shared.config.network_of(&self.name)
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -192,6 +198,7 @@ impl Stream {
             .linger(LINGER)
             .max_rto(MAX_RTO);
         sink.congestion.clone_from(&config.congestion);
+        sink.network = config.network_of(&self.name);
         let added = match request.socket {
             ViewSocket::Tcp(socket) => state.fanout.sender.add_sink(socket, sink),
             ViewSocket::Datagrams(path) => state.fanout.sender.add_datagram_sink(path, sink),

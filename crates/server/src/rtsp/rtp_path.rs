@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use freshwire::choice::{LinkView, Record};
 use freshwire::datagram::{DatagramPath, Flushed, KnownPath};
+use freshwire::network::NetworkQos;
 use freshwire::stats::PathRate;
 use freshwire::{Timestamp, now};
 use freshwire_io::udp::{Group, Interface, MAX_DATAGRAM_BYTES, Outgoing, Sent};
@@ -197,6 +198,22 @@ impl RtpPath {
         }
         let farewell = Farewell(Arc::clone(&inner));
         Ok((Self(inner), Listener { farewell, heard, _tasks: tasks }))
+    }
+
+    /// Asks the network for this service. A pacing rate that nothing on the way out enforces is left out, and the log says so: the path
+    /// paces its packets itself, at the viewer's rate.
+    pub(super) fn ask_network(&self, wanted: &NetworkQos) -> io::Result<()> {
+        for track in self.lock().tracks.iter_mut().flatten() {
+            let mut network = *wanted;
+            if let Err(error) = network.check_towards(track.to) {
+                tracing::warn!(%error, "viewers over UDP have no pacing rate");
+                network = network.max_rate(None);
+            }
+            track.rtp.set_network_qos(&network).map_err(io::Error::other)?;
+            let reports = network.max_rate(None);
+            reports.apply_to_datagrams(&track.rtcp, track.rtcp_to).map_err(io::Error::other)?;
+        }
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

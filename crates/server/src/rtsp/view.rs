@@ -343,6 +343,7 @@ impl ViewSession {
             _ => None,
         };
         let (path, listener) = RtpPath::open([track(&mut self.video), track(&mut self.audio)], round_trip)?;
+        path.ask_network(&self.stream.network())?;
         let request = ViewRequest {
             renditions: self.renditions.clone(),
             user: self.user.clone(),
@@ -372,6 +373,7 @@ impl ViewSession {
             (channel(&video, 0, Kind::Video), channel(&audio, 2, Kind::Audio));
         let framer = self.datagram_framer(Arc::clone(&catalog), video_channel, audio_channel);
         let (path, farewell) = RtpPath::open_group([video, audio], group.ttl())?;
+        path.ask_network(&self.stream.network())?;
         let address = group.address(Kind::Video);
         let request = ViewRequest {
             renditions: RenditionSelection::None,

@@ -193,6 +193,7 @@ impl Topic {
             .linger(LINGER)
             .max_rto(MAX_RTO);
         sink.congestion.clone_from(&self.config.congestion);
+        sink.network = self.config.network_of(&self.name);
         let mut state = self.lock();
         let sender = match &mut state.sender {
             Some(sender) => sender,

@@ -14,6 +14,7 @@ use freshwire::a1::{
     ConnectError, Connection, ConnectionConfig, HandshakeError, Interface, JoinConfig, KeyLog, Node,
     NodeConfig, Psk, PublicKey, Qos, Rate, Refusal, StaticKey,
 };
+use freshwire::network::NetworkQos;
 use freshwire_record::{parse_duration, parse_size};
 use freshwire_server::peer::{self, Newcomers, PeerError};
 
@@ -102,6 +103,8 @@ pub(crate) struct A1Options {
     pub(crate) joins: bool,
     /// Whether somebody decides about each that comes.
     pub(crate) asks: bool,
+    /// Service asked of the network.
+    pub(crate) network: NetworkQos,
 }
 
 /// Both that the rest of the command needs to hold.
@@ -284,6 +287,7 @@ impl A1Args {
             outstanding: self.outstanding.unwrap_or(Qos::default().outstanding),
             ..Qos::default()
         };
+        let config = config.network(options.network);
         Ok(config.ask(options.asks).connection(transport.maximum(maximum)))
     }
 }

@@ -179,7 +179,7 @@ impl Plan {
                 let mut transport = ConnectionConfig::default();
                 // A reader of the bytes has no numbers to put them in order by.
                 transport.in_order = self.out.is_some();
-                let options = A1Options { transport, joins: *joins, asks: false };
+                let options = A1Options { transport, joins: *joins, ..A1Options::default() };
                 let note = Some("and what to send: layers, h264 FILE or records");
                 let other = PeerHint { command: "freshwire send --to", note };
                 args.open(endpoint, options, other).map(Input::Messages)

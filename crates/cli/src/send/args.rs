@@ -8,11 +8,13 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use freshwire::a1::{Congestion, ConnectionConfig, GroupConfig, Node};
 use freshwire::choice::{self, Choice};
+use freshwire::network::NetworkQos;
 use freshwire::sink::{Carrier, DEFAULT_QUEUE_TARGET, Reserve};
 use freshwire::{Framing, SinkConfig};
 use freshwire_media::layered;
 use freshwire_record::{parse_duration, parse_size};
 
+use super::network::NetworkArgs;
 use crate::a1::{self, A1Args, A1Options, PeerHint};
 use crate::endpoint::Endpoint;
 
@@ -80,6 +82,8 @@ pub(crate) struct SendArgs {
     /// [default: copa].
     #[arg(long, global = true, value_name = "NAME")]
     congestion: Option<String>,
+    #[command(flatten)]
+    network: NetworkArgs,
     /// Bytes that may be committed and not on the wire: `auto` or a size.
     #[arg(long, global = true, value_name = "SIZE", default_value = "auto", value_parser = parse_reserve)]
     reserve: Reserve,
@@ -221,6 +225,7 @@ pub(super) struct Plan {
     pub(super) reports_fallback: bool,
     /// The congestion control that was asked for.
     pub(super) congestion: Option<String>,
+    network: NetworkQos,
     reserve: Reserve,
     queue: Queue,
     /// Connect again when the connection ends.
@@ -285,6 +290,7 @@ impl SendArgs {
             carrier: self.carrier.unwrap_or(CarrierName::Auto),
             reports_fallback: self.carrier.is_some(),
             congestion: self.congestion.clone(),
+            network: self.network.qos(),
             reserve: self.reserve,
             queue: self.queue,
             reconnects: self.reconnect,
@@ -371,7 +377,7 @@ impl Plan {
             if let Some(name) = &self.congestion {
                 transport.congestion = name.parse()?;
             }
-            let options = A1Options { transport, ..A1Options::default() };
+            let options = A1Options { transport, network: self.network, ..A1Options::default() };
             self.a1.open(&self.endpoint, options, OTHER_SIDE)
         })
     }
@@ -381,7 +387,7 @@ impl Plan {
         let Endpoint::Listen(address) = &self.endpoint else { bail!("a group needs --listen") };
         self.a1.listen(
             address,
-            A1Options::default(),
+            A1Options { network: self.network, ..A1Options::default() },
             PeerHint { command: "freshwire recv --join --from", ..OTHER_SIDE },
         )
     }
@@ -403,7 +409,7 @@ impl Plan {
             CarrierName::Kernel => Carrier::Kernel,
             CarrierName::Tcp | CarrierName::A1 => Carrier::Tcp,
         };
-        let mut config = SinkConfig::new(self.choice()).carrier(carrier);
+        let mut config = SinkConfig::new(self.choice()).carrier(carrier).network(self.network);
         config = config.framing(self.framing.framing()).reserve(self.reserve).queue_target(self.queue.0);
         if let Some(name) = &self.congestion {
             config = config.congestion(name);

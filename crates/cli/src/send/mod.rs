@@ -6,6 +6,7 @@ mod args;
 mod group;
 mod input;
 mod lines;
+mod network;
 mod newest;
 mod source;
 mod timing;

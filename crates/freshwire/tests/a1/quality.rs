@@ -9,17 +9,17 @@ fn of_messages(bytes: u32) -> Qos {
 }
 
 /// A connection whose ends agree to messages of 1000 bytes; the far node would allow `far` bytes.
-fn narrow(far: u32) -> (Node, Node, Connection) {
+fn narrow(far: u32) -> (Node, Node, [Connection; 2]) {
     let (near, far) = (bind(limited(of_messages(1000))), bind(limited(of_messages(far))));
-    let (connection, _) = connect(&near, &far);
-    (near, far, connection)
+    let (sending, receiving) = connect(&near, &far);
+    (near, far, [sending, receiving])
 }
 
 //= spec/a1.md A1-QOS-9
 #[test]
 fn beyond_the_maximum_the_connection_is_reopened_with_more() {
     for wanted in [1001, 100_000, 64 << 20] {
-        let (near, far, old) = narrow(64 << 20);
+        let (near, far, [old, _receiving]) = narrow(64 << 20);
         let more = of_messages(wanted);
         assert!(matches!(old.set_qos(more), Err(QosError::BeyondMaximum(_))));
         let new = near.reopen(&old, more, &ConnectConfig::default()).unwrap();
@@ -40,7 +40,7 @@ fn beyond_the_maximum_the_connection_is_reopened_with_more() {
 //= spec/a1.md A1-QOS-9
 #[test]
 fn the_old_connection_remains_if_the_peer_allows_no_more() {
-    let (near, far, old) = narrow(2000);
+    let (near, far, [old, _receiving]) = narrow(2000);
     let refused = near.reopen(&old, of_messages(2001), &ConnectConfig::default());
     assert!(matches!(refused, Err(ConnectError::Qos(QosError::BeyondMaximum(_)))), "{:?}", refused.err());
     assert_eq!((old.closed(), old.maximum()), (None, Some(of_messages(1000))));

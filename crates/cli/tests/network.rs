@@ -3,6 +3,7 @@
 //! It has no test harness: an unprivileged process must create its namespaces while it has a single thread.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
+#[allow(dead_code, reason = "other tests use the rest")]
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -325,6 +325,12 @@ fn profiles(stage: &Stage, filming: &Filming, report: &mut Report) -> anyhow::Re
         // The samples cover the load alone. The published percentages are of the camera's whole processor
         // share, of which the load is a part.
         let of_share = |percent: f64| format!("{percent:.1} ({:.2})", percent * ran.load());
+        for (what, percent) in
+            [("locks", shares.locks), ("queue and device", shares.queue), ("ACKs", shares.acks)]
+        {
+            let series = format!("{what} of the processor, {name}; {}", mix_name(tcp, udp));
+            report.add(BENCH, &series, Unit::Percent, percent * ran.load());
+        }
         rows.push(vec![
             name.to_owned(),
             shares.samples.to_string(),

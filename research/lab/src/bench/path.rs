@@ -5,6 +5,7 @@ use crate::sendpath::{Mechanism, Picture};
 use anyhow::Context as _;
 use clap::Args;
 use freshwire_netns::testbed::{Receiver, Testbed};
+use freshwire_record::parse_size;
 
 use super::series::{Goal, Grid, Report, Unit};
 use crate::output::say;
@@ -14,9 +15,8 @@ const BENCH: &str = "path";
 /// Size of the picture: the capacity of a pipe, and the largest call of Marigi 2012.
 const PICTURE_BYTES: usize = 64 << 10;
 
-/// Bytes of a repetition over all connections.
+/// Bytes of a repetition over all connections, without a limit.
 const BYTES: u64 = 200_000_000;
-const BYTES_AT_RATE: u64 = 12_000_000;
 
 /// The link of Marigi 2012.
 const RATE: u64 = 100_000_000;
@@ -38,6 +38,9 @@ pub(super) struct PathArgs {
     /// Mechanisms of `path` [default: all].
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     path_mechanisms: Vec<Mechanism>,
+    /// Bytes of a repetition of `path` at 100 Mbit/s, over all connections: a second of it. Many connections need more to fill the link.
+    #[arg(long, value_name = "SIZE", default_value = "12MB", value_parser = parse_size)]
+    path_bytes: u64,
 }
 
 /// One column of the grids.
@@ -81,7 +84,7 @@ pub(super) fn measure(args: &PathArgs, repeat: u32, report: &mut Report) -> anyh
             let mut columns = Vec::new();
             for &cell in &cells {
                 say(&format!("path: {} ...", cell.name()));
-                columns.push(run(&testbed, &picture, cell, mechanisms, repeat, report)?);
+                columns.push(run(&testbed, &picture, cell, mechanisms, (repeat, args.path_bytes), report)?);
             }
             grids(mechanisms, &cells, &columns, report);
         }
@@ -109,10 +112,10 @@ fn run(
     picture: &Picture,
     cell: Cell,
     mechanisms: &[Mechanism],
-    repeat: u32,
+    (repeat, bytes_at_rate): (u32, u64),
     report: &mut Report,
 ) -> anyhow::Result<Vec<Places>> {
-    let total = if cell.rate.is_some() { BYTES_AT_RATE } else { BYTES };
+    let total = if cell.rate.is_some() { bytes_at_rate } else { BYTES };
     let times = (total / (picture.len() * cell.connections) as u64).max(1);
     let bytes_each = times * picture.len() as u64;
     let mut places = Vec::new();
@@ -180,8 +183,8 @@ fn notes(report: &mut Report) {
         .collect();
     report.notes.push(format!(
         "path: published for 100 Mbit/s (table 4.3), write and sendfile in MB/s by connections: {}.\n\
-         The camera filled its link with each mechanism. A repetition here takes a second, of which slow start is a part: many\n\
-         connections do not fill the link. The camera's tables with a network processor show less for\n\
+         The camera filled its link with each mechanism. A repetition here takes a second unless --path-bytes asks for more, and slow start\n\
+         is a part of it: many connections do not fill the link. The camera's tables with a network processor show less for\n\
          sendfile because its kernel sent page by page, so that short segments stood between full ones. Kernels since Linux 6.5\n\
          hand all pages over at once (MSG_SPLICE_PAGES).\n\
          On a veth a zero-copy send is copied when it enters the other host; a card would read the pages instead.\n\
@@ -198,7 +201,11 @@ mod tests {
 
     #[test]
     fn a_mechanism_is_measured_in_every_cell() {
-        let args = PathArgs { path_connections: vec![3], path_mechanisms: vec![Mechanism::Sendfile] };
+        let args = PathArgs {
+            path_connections: vec![3],
+            path_mechanisms: vec![Mechanism::Sendfile],
+            path_bytes: 12_000_000,
+        };
         let mut report = Report::default();
         if let Err(error) = measure(&args, 1, &mut report) {
             let is_missing = error.downcast_ref().is_some_and(TestbedError::is_missing);

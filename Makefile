@@ -6,7 +6,7 @@ LAB = $(or $(CARGO_TARGET_DIR),target)/release/freshwire-lab
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 
-.PHONY: help demo test test-rest test-all check build install-demo install-test fuzz memory worlds scenes held-out soak-values lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench evidence-hosts matrix-fair matrix-buffers matrix-packets kernel-share clean \
+.PHONY: help demo test test-rest test-all check build install-demo install-test fuzz memory worlds scenes held-out soak-values lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench evidence-hosts matrix-fair matrix-buffers matrix-packets kernel-share evidence evidence-short clean \
 	packages packages-test packages-twice install-packages install-packages-test test-root documents \
 	test-kernel test-kernel-compile test-kernel-long test-kernel-loads test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
@@ -100,6 +100,12 @@ held-out: ## the same over the grid that nothing is tuned on; the published figu
 soak-values: ## memory of the live server with 300 readers of values, a tenth of them slow, for SOAK_SECONDS (300)
 	FRESHWIRE_CROWD_SECONDS=$(or $(SOAK_SECONDS),300) \
 		$(CARGO) test --release --package freshwire-cli --test serve many_readers_of_values -- --nocapture
+
+evidence: install-test build ## each table and figure of the five publications, measured again and shown beside it; hours, can be taken up again
+	$(LAB) evidence --out $(RESULTS)/evidence $(EVIDENCE_ARGS)
+
+evidence-short: build ## the same with short runs, without guests; minutes
+	$(LAB) evidence --short --out $(RESULTS)/evidence-short $(EVIDENCE_ARGS)
 
 lab: build ## the layered-video experiment with its default link
 	$(LAB) layers --out $(RESULTS)/layers

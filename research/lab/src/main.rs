@@ -15,6 +15,7 @@ mod cells;
 mod child;
 mod coded;
 mod demo;
+mod evidence;
 mod experiment;
 mod ffmpeg;
 mod metrics;
@@ -52,6 +53,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Live video over a bad link: plain TCP beside Freshwire.
     Demo(demo::DemoArgs),
+    /// The tables and figures of the five publications, measured again and shown beside them.
+    Evidence(evidence::EvidenceArgs),
     /// Video-like frames across a link below their rate and across a dip.
     Frames(streams::FramesArgs),
     /// Layered video (Birkedal 2006): a source of N layers across a link that is too slow.
@@ -93,6 +96,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Evidence(args) => evidence::run(&args),
         Command::Frames(args) => streams::frames(&args),
         Command::Layers(args) => streams::layers(&args),
         Command::Report { results } => streams::report(&results),

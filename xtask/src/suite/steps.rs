@@ -142,6 +142,8 @@ impl Workspace<'_> {
                 FFMPEG,
                 PYTHON,
             ]),
+            // Some of it keeps time on emulated links.
+            self.script("evidence", Lane::Alone, "xtask/evidence.sh").needs(&[Need::Namespaces]),
             Step {
                 limit: minutes(25),
                 ..self.script("kernel", Lane::Alone, "host/kernel/guest/test.sh").needs(&[Need::Guests])

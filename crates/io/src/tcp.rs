@@ -4,6 +4,7 @@ mod acks;
 mod batch;
 mod info;
 mod local;
+mod open;
 mod options;
 
 pub use acks::{AckTime, CLOCK_GAP, Stage};

@@ -37,6 +37,8 @@ pub struct EmulatorOptions {
     /// Where to write a packet log in pcapng format: interface 0 is the near side, 1 the far side. The comment of a
     /// dropped or lost packet says so.
     pub packet_log: Option<PathBuf>,
+    /// From this time after the start on, no UDP passes, as behind many firewalls. Default: `None`, it always does.
+    pub no_udp_from: Option<Duration>,
 }
 
 /// The thread that carries packets between the near and the far namespace. Dropping it stops it.
@@ -110,6 +112,8 @@ pub struct DirectionAccount {
     pub send_errors: u64,
     /// Frames that the kernel dropped between the emulator and an end, because its own queue was full.
     pub kernel_drops: u64,
+    /// Datagrams of UDP that were dropped, as [`EmulatorOptions::no_udp_from`] asks for.
+    pub dropped_udp: u64,
 }
 
 /// The difference between a packet's handover and the instant that the model gives.
@@ -241,6 +245,8 @@ struct Carrier {
     real_time: bool,
     /// With what to add to a monotonic time to have the time of day in the log.
     log: Option<(PacketLog, u64)>,
+    /// When UDP begins to be dropped.
+    no_udp_at: Timestamp,
     drops: DeviceDrops,
 }
 
@@ -263,10 +269,12 @@ impl Carrier {
             let socket = PacketSocket::open(interface).map_err(NetnsError::setup("open a packet socket"))?;
             Ok(Side { socket, direction, peer_mac, account: DirectionAccount::default() })
         };
+        let now = freshwire_io::now();
         Ok(Self {
+            no_udp_at: options.no_udp_from.map_or(Timestamp::MAX, |from| now + from),
             near: side(MIDDLE_NEAR_INDEX, Direction::Up, FAR.mac)?,
             far: side(MIDDLE_FAR_INDEX, Direction::Down, NEAR.mac)?,
-            path: Path::new(up, down, freshwire_io::now()),
+            path: Path::new(up, down, now),
             lateness: Histogram::new(),
             ignored_frames: 0,
             real_time: gain_priority(),
@@ -332,7 +340,7 @@ impl Carrier {
     /// Takes in what has arrived; returns whether there may be more.
     fn take_in(&mut self) -> bool {
         let clock = RealClock::read();
-        let Self { path, near, far, ignored_frames, log, .. } = self;
+        let Self { path, near, far, ignored_frames, log, no_udp_at, .. } = self;
         let mut more = false;
         for side in [near, far] {
             let Side { socket, direction, peer_mac, account } = side;
@@ -345,6 +353,10 @@ impl Carrier {
                         } else if belongs_on_link(&received, *peer_mac) {
                             let bytes = (received.frame.len() - ETHERNET_HEADER_BYTES) as u64;
                             let arrival = clock.monotonic(received.real_ns);
+                            if arrival >= *no_udp_at && is_udp(received.frame) {
+                                account.dropped_udp += 1;
+                                return;
+                            }
                             let verdict =
                                 path.handle_packet(arrival, *direction, bytes, received.frame.into());
                             note(log, arrival, sending_place(*direction), Some(verdict), received.frame);
@@ -440,6 +452,18 @@ fn note(
         frame: frame.into(),
     });
 }
+
+fn is_udp(frame: &[u8]) -> bool {
+    let protocol = match frame.get(12..ETHERNET_HEADER_BYTES) {
+        Some([0x08, 0x00]) => frame.get(ETHERNET_HEADER_BYTES + 9),
+        Some([0x86, 0xdd]) => frame.get(ETHERNET_HEADER_BYTES + 6),
+        _ => None,
+    };
+    protocol == Some(&UDP)
+}
+
+/// IANA's number of the protocol.
+const UDP: u8 = 17;
 
 fn sending_place(direction: Direction) -> Place {
     match direction {

@@ -250,7 +250,7 @@ fn a_child_lives_behind_the_link(namespaces: &Namespaces) {
 
 fn the_packet_log_has_both_ends(namespaces: &Namespaces) {
     let path = std::env::temp_dir().join(format!("freshwire-{}.pcapng", std::process::id()));
-    let options = EmulatorOptions { packet_log: Some(path.clone()) };
+    let options = EmulatorOptions { packet_log: Some(path.clone()), ..EmulatorOptions::default() };
     let config = Config::builder().loss(Loss::Random { share: 0.5 }).build().unwrap();
     let emulator = Emulator::start(namespaces, config, Config::default(), options).unwrap();
     let far = udp(namespaces, Direction::Down);

@@ -23,6 +23,7 @@ Examples:
   freshwire link --rate 1Mbit --delay 50ms --peer 'iperf3 -s -1' -- iperf3 -c 10.77.0.2
   freshwire link --rate down=2Mbit --loss 1% --reach 8080 -- curl -o /dev/null http://10.77.0.2:8080/video
   freshwire link --delay 20ms --outage 5s+2s -- ping -c 10 10.77.0.2
+  freshwire link --no-udp 10s --peer my-server -- my-client
 
 Exit code: that of COMMAND, 128 + n if signal n ended it, 2 if the link could not be set up.")]
 pub(crate) struct LinkArgs {
@@ -59,6 +60,10 @@ pub(crate) struct LinkArgs {
     /// them.
     #[arg(long, value_name = "SHARE+TIME", value_parser = setting(reordering))]
     reorder: Vec<Setting<(f64, Duration)>>,
+
+    /// No UDP passes from this time after the beginning on, as behind many firewalls; 0s is from the start.
+    #[arg(long, value_name = "START", value_parser = parse_duration)]
+    pub(super) no_udp: Option<Duration>,
 
     /// Decides which packets are lost or late: the same seed loses the same packets.
     #[arg(long, default_value_t = 0)]

@@ -30,7 +30,7 @@ pub(crate) fn run(args: LinkArgs) -> anyhow::Result<ExitCode> {
     let down = args.config(Direction::Down).context("direction down")?;
     let signals = Signals::take_over().context("cannot take over the signals")?;
     let namespaces = Namespaces::create()?;
-    let options = EmulatorOptions { packet_log: args.pcap.clone() };
+    let options = EmulatorOptions { packet_log: args.pcap.clone(), no_udp_from: args.no_udp };
     let begin = freshwire_io::now();
     let emulator = Emulator::start(&namespaces, up, down, options)?;
     let outcome = thread::scope(|scope| {

@@ -127,7 +127,7 @@ impl Scenario {
             Err(FilterError::NoTcx) => return skip("BPF links at tc need Linux 6.6"),
             Err(error) => panic!("{error}"),
         };
-        let options = EmulatorOptions { packet_log: Some(log.clone()) };
+        let options = EmulatorOptions { packet_log: Some(log.clone()), ..EmulatorOptions::default() };
         let emulator = Emulator::start(namespaces, self.up.clone(), self.down.clone(), options).unwrap();
         talk(namespaces, &mut stack);
         let account = emulator.stop();

@@ -111,7 +111,7 @@ pub(super) fn measure(task: &Task, environment: Environment) -> anyhow::Result<R
 
     let [up, down] = directions(&plan.link)?;
     let packet_log = task.capture.then(|| folder.join("capture.pcapng"));
-    let options = EmulatorOptions { packet_log: packet_log.clone() };
+    let options = EmulatorOptions { packet_log: packet_log.clone(), ..EmulatorOptions::default() };
     let begin = freshwire_io::now();
     let emulator = Emulator::start(&namespaces, up, down, options)?;
     let end = begin + LEAD + Duration::from_secs_f64(plan.duration_s);

@@ -31,6 +31,7 @@ use crate::inbox::{Inbox, Message, Missing};
 use crate::outbox::{Abandoned, Dropped, Outbox, Part};
 use crate::pool::Pool;
 use crate::recovery::{Outcomes, Recovery, RecoveryConfig};
+use crate::remote::Remote;
 use crate::source::Source;
 use crate::violation::Violation;
 use crate::window::first_window;
@@ -55,8 +56,8 @@ pub enum Event {
     QosPending,
     /// The quality of service is another one from now on.
     QosChanged,
-    /// The peer is reached at another address from now on.
-    Migrated(SocketAddr),
+    /// The peer is reached at another address from now on, or over TCP instead of UDP.
+    Migrated(Remote),
     /// The peer has made this end a member of a multicast group: packets that come to the address are for the endpoint.
     Invited {
         /// The number that packets of the group carry.
@@ -145,7 +146,7 @@ pub struct ConnectionStats {
 pub(crate) struct Setup {
     /// The begin of this end's time.
     pub(crate) epoch: Timestamp,
-    pub(crate) remote: SocketAddr,
+    pub(crate) remote: Remote,
     /// The peer's number for the connection.
     pub(crate) peer_id: u32,
     pub(crate) keys: Keys,
@@ -269,6 +270,7 @@ impl Connection {
             max_ack_delay: peer.ack_delay,
             max_mtu: config.largest_datagram().min(peer.max_datagram),
             ecn: config.ecn,
+            is_tcp: remote.is_tcp,
             ..RecoveryConfig::default()
         };
         let credit = first_window(&qos.mirrored());
@@ -405,8 +407,31 @@ impl Connection {
     }
 
     /// Where the peer is.
-    pub fn remote(&self) -> SocketAddr {
+    pub fn remote(&self) -> Remote {
         self.path.remote()
+    }
+
+    /// Whether a TCP connection carries its packets.
+    pub fn is_over_tcp(&self) -> bool {
+        self.path.remote().is_tcp
+    }
+
+    /// Over TCP: how many bytes the TCP connection takes now, which replaces the congestion window. To be called before
+    /// [`Endpoint::poll_transmit`](crate::Endpoint::poll_transmit). Without effect over UDP.
+    //= spec/a1.md A1-TCP-4
+    pub fn set_tcp_room(&mut self, bytes: u64) {
+        self.recovery.set_tcp_room(bytes);
+    }
+
+    /// When the packet left, over UDP, that was the last one before nothing was acknowledged any more. Two probe timeouts have passed
+    /// since. `None`: the path delivers, or another way to the peer is being tried.
+    pub fn unanswered_since(&self) -> Option<Timestamp> {
+        let is_open = matches!(self.state, State::Open) && !self.path.is_trying();
+        self.recovery.unanswered_since().filter(|_| is_open)
+    }
+
+    pub(crate) fn attempt(&mut self, now: Timestamp, remote: Remote) {
+        self.path.attempt(now, remote);
     }
 
     /// What it has done so far.

@@ -27,6 +27,7 @@ use crate::connection::{Connection, Setup};
 use crate::crypto::{CookieJar, Local, PublicKey, Random, ResetKey, ResetToken};
 use crate::inbox::Message;
 use crate::pool::Pool;
+use crate::remote::Remote;
 use crate::source::Source;
 use crate::wire::{DATA_HEADER, DataHeader, Packet, QosError, RESET_LENGTH, is_urgent};
 
@@ -134,10 +135,27 @@ impl Endpoint {
         let qos = connection.requested(config)?;
         let handle = self.table.reserve(&mut self.random);
         let reset = self.resets.token(handle.id, remote.ip());
-        let plan = Plan { id: handle.id, remote, key, reset, qos, connection };
+        let plan = Plan { id: handle.id, remote: remote.into(), key, reset, qos, connection };
         self.table.insert_ours(handle, Initiating::new(now, now + config.timeout, plan));
         self.on_timer(now, handle);
         Ok(handle)
+    }
+
+    /// Tries another way to the peer of a connection that this end has started. During the handshake both ways are tried, and the
+    /// first answer decides. Afterwards the other way is used from its first answer on. It has to be there: for TCP, its connection.
+    /// False: there is no such connection.
+    //= spec/a1.md A1-TCP-2, A1-TCP-3
+    pub fn attempt(&mut self, now: Timestamp, handle: ConnectionHandle, remote: Remote) -> bool {
+        let Some(entry) = self.table.get_mut(handle) else { return false };
+        match &mut entry.state {
+            State::Initiating(initiating) => initiating.attempt(now, remote),
+            State::Open(open) => open.connection.attempt(now, remote),
+            State::PendingRequest(_) | State::Refused(_) => return false,
+        }
+        self.table.queue(handle);
+        self.table.set_timer(handle.id);
+        self.handle_timeout(now);
+        true
     }
 
     /// Takes the datagrams that one system call brought. Datagrams with retransmitted blocks, or with nothing
@@ -365,7 +383,7 @@ impl Endpoint {
             self.stats.over_limit += 1;
             return;
         }
-        let token = self.resets.token(to, datagram.from.ip());
+        let token = self.resets.token(to, datagram.from.address.ip());
         let mut bytes = Vec::new();
         Packet::Reset { to, token }.put(&mut bytes);
         self.send(datagram.from, datagram.to, bytes);
@@ -374,7 +392,7 @@ impl Endpoint {
 
     /// Somebody says that there is no connection `to` where this end sends to.
     //= spec/a1.md A1-RST-3
-    fn on_reset(&mut self, from: SocketAddr, to: u32, token: &ResetToken) {
+    fn on_reset(&mut self, from: Remote, to: u32, token: &ResetToken) {
         let Some((handle, open)) = self.table.by_peer(to, from) else {
             self.stats.unknown += 1;
             return;
@@ -391,7 +409,7 @@ impl Endpoint {
             self.stats.unknown += 1;
             return;
         };
-        initiating.on_retry(now, cookie);
+        initiating.on_retry(now, datagram.from, cookie);
         self.table.set_timer(handle.id);
         self.handle_timeout(now);
     }
@@ -401,7 +419,7 @@ impl Endpoint {
             self.stats.unknown += 1;
             return;
         };
-        match initiating.on_response(noise, self.config.key_log.as_ref()) {
+        match initiating.on_response(datagram.from, noise, self.config.key_log.as_ref()) {
             Outcome::Unauthentic => self.stats.unauthentic += 1,
             Outcome::Failed(error) => self.fail(handle, error),
             Outcome::Agreed(agreed) => {
@@ -435,8 +453,7 @@ impl Endpoint {
                 let EndpointConfig { key, psk, .. } = &self.config;
                 let local = Local { key, psk: psk.as_ref(), prologue: &[], seed: self.random.bytes() };
                 match initiating.on_timeout(now, local) {
-                    Action::Send => {
-                        let (remote, bytes) = (initiating.remote(), initiating.packet().to_vec());
+                    Action::Send(remote, bytes) => {
                         self.send(remote, None, bytes);
                         self.table.set_timer(handle.id);
                     }
@@ -483,7 +500,7 @@ impl Endpoint {
         }
     }
 
-    fn send(&mut self, to: SocketAddr, from: Option<IpAddr>, bytes: Vec<u8>) {
+    fn send(&mut self, to: Remote, from: Option<IpAddr>, bytes: Vec<u8>) {
         if self.handshakes.len() >= MAX_HANDSHAKES {
             self.stats.queue_full += 1;
             return;

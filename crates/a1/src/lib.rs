@@ -17,6 +17,7 @@ mod outbox;
 mod pool;
 mod ranges;
 mod recovery;
+mod remote;
 mod sequence;
 mod source;
 mod truncated;
@@ -37,6 +38,7 @@ pub use endpoint::{
 pub use group::{Group, GroupStats};
 pub use inbox::{Message, Missing};
 pub use key_log::KeyLog;
+pub use remote::Remote;
 pub use sequence::Sequence;
 pub use source::{Queue, Source, Taken};
 pub use violation::Violation;

@@ -53,12 +53,16 @@ pub(crate) struct Recovery<C> {
     ecn: Ecn,
     pto: PtoState,
     loss: LossShare,
+    /// Over TCP: bytes that the TCP connection takes now.
+    tcp_room: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct PtoState {
     /// Probe timeouts since the last acknowledgement of something new.
     count: u32,
+    /// When the last packet before the first of these left.
+    since: Timestamp,
     /// How often the next one is doubled.
     doublings: u32,
     /// The next one is due at once: the peer broke its silence.
@@ -105,17 +109,18 @@ impl LossShare {
 impl<C> Recovery<C> {
     /// A path of which nothing is known.
     pub(crate) fn new(config: &RecoveryConfig, now: Timestamp) -> Self {
-        let mtu = MtuSearch::new(config.base_mtu, config.max_mtu, now);
+        let mtu = search(config, config.is_tcp, now);
         Self {
             flight: Flight::new(),
             rtt: Rtt::new(config.initial_rtt),
             sampler: RateSampler::new(now),
             congestion: congestion::build(config.controller, u64::from(mtu.current()), config.initial_rtt),
             pacer: Pacer::new(now),
-            ecn: Ecn::new(config.ecn),
+            ecn: Ecn::new(config.ecn && !config.is_tcp),
             mtu,
             pto: PtoState::default(),
             loss: LossShare::default(),
+            tcp_room: config.is_tcp.then_some(0),
             config: config.clone(),
         }
     }
@@ -135,6 +140,9 @@ impl<C> Recovery<C> {
         } else {
             let size = u64::from(self.packet_size());
             self.pacer.on_sent(now, u64::from(packet.bytes), size, &*self.congestion);
+        }
+        if let Some(room) = &mut self.tcp_room {
+            *room = room.saturating_sub(u64::from(packet.bytes));
         }
         let stamp = self.sampler.on_sent(now, self.flight.bytes() == 0);
         let bytes = packet.bytes;
@@ -276,6 +284,10 @@ impl<C> Recovery<C> {
     /// When [`Recovery::on_timeout`] is due: a packet counts as lost by time, or a probe has to be sent.
     #[must_use]
     pub(crate) fn timeout(&self) -> Option<Timestamp> {
+        // TCP repairs its losses itself.
+        if self.tcp_room.is_some() {
+            return None;
+        }
         let late = self.flight.late_at(self.rtt.loss_delay());
         let in_flight = self.flight.bytes() > 0;
         let probe = in_flight.then(|| self.probe_at());
@@ -296,6 +308,9 @@ impl<C> Recovery<C> {
             return false;
         }
         self.pto.at_once = false;
+        if self.pto.count == 0 {
+            self.pto.since = self.pto.last_sent;
+        }
         self.pto.count = self.pto.count.saturating_add(1);
         self.pto.doublings = self.pto.doublings.saturating_add(1);
         // Until the probe has left, the next timeout is counted from here.
@@ -315,6 +330,10 @@ impl<C> Recovery<C> {
     pub(crate) fn allowance(&mut self, now: Timestamp) -> Allowance {
         // Where datagrams may be much larger than what leaves at a time, nothing waits until one is full.
         let size = u64::from(self.packet_size());
+        if let Some(room) = self.tcp_room {
+            let is_full = room == 0 || self.flight.span() >= self.config.max_packets;
+            return if is_full { Allowance::Blocked } else { Allowance::Bytes(room.max(size)) };
+        }
         // A probe may be larger than the whole window: data does not wait for its answer then.
         let in_flight = match self.mtu.under_way() {
             probe if probe >= self.window() => self.flight.bytes().saturating_sub(probe),
@@ -370,6 +389,9 @@ impl<C> Recovery<C> {
     /// Bytes that may leave back to back: one packet at low rates, up to 64 KiB at high ones.
     #[must_use]
     pub(crate) fn burst(&self) -> u64 {
+        if let Some(room) = self.tcp_room {
+            return room.max(self.mtu.current().into());
+        }
         self.pacer.burst(u64::from(self.mtu.current()), &*self.congestion)
     }
 
@@ -409,21 +431,42 @@ impl<C> Recovery<C> {
     }
 
     /// The connection moved to another address: round trips, rate, window and MTU are learnt anew. Packets in
-    /// flight stay so, and tell nothing about the new path.
-    //= spec/a1.md A1-PATH-3
-    pub(crate) fn on_path_change(&mut self, now: Timestamp) {
+    /// flight stay so, and tell nothing about the new path. If that is a TCP connection, all that was in flight counts as lost: this
+    /// end or the peer has given the former path up.
+    //= spec/a1.md A1-PATH-3, A1-TCP-3
+    pub(crate) fn on_path_change(&mut self, now: Timestamp, is_tcp: bool, out: &mut Outcomes<C>) {
         let config = &self.config;
-        self.mtu = MtuSearch::new(config.base_mtu, config.max_mtu, now);
+        self.mtu = search(config, is_tcp, now);
         self.rtt = Rtt::new(config.initial_rtt);
         self.sampler.on_path_change(now);
         self.congestion =
             congestion::build(config.controller, u64::from(self.mtu.current()), config.initial_rtt);
         self.pacer = Pacer::new(now);
-        self.ecn.on_path_change(config.ecn);
+        self.ecn.on_path_change(config.ecn && !is_tcp);
         self.pto =
             PtoState { count: 0, doublings: 0, at_once: false, latest_answer: Duration::ZERO, ..self.pto };
         self.loss = LossShare::default();
         self.flight.begin_path();
+        self.tcp_room = is_tcp.then_some(0);
+        if is_tcp {
+            let mut lost = Lost::default();
+            self.flight.lose_sent_before(now, now, out, &mut lost);
+            self.on_lost(now, &lost, Cause::Outage);
+        }
+    }
+
+    /// The TCP connection takes this number of bytes now. Without effect over UDP.
+    pub(crate) fn set_tcp_room(&mut self, bytes: u64) {
+        if let Some(room) = &mut self.tcp_room {
+            *room = bytes;
+        }
+    }
+
+    /// When the packet left that was the last one before nothing was acknowledged any more; `None` if the path delivers. Two probe
+    /// timeouts have passed since.
+    #[must_use]
+    pub(crate) fn unanswered_since(&self) -> Option<Timestamp> {
+        self.is_outage().then_some(self.pto.since)
     }
 
     /// What may be in flight, in bytes. During an outage only a trickle leaves, so that contents are not spent on a path that
@@ -431,6 +474,9 @@ impl<C> Recovery<C> {
     //= spec/a1.md A1-LOSS-4
     #[must_use]
     pub(crate) fn window(&self) -> u64 {
+        if let Some(room) = self.tcp_room {
+            return self.flight.bytes().saturating_add(room);
+        }
         if self.is_outage() { 2 * u64::from(self.mtu.current()) } else { self.congestion.cwnd() }
     }
 
@@ -490,6 +536,16 @@ impl<C> Recovery<C> {
     }
 }
 
+/// The search for the largest packets of a path. Over TCP there is nothing to find.
+fn search(config: &RecoveryConfig, is_tcp: bool, now: Timestamp) -> MtuSearch {
+    let most = config.max_mtu;
+    let (base, most) =
+        if is_tcp { (TCP_PACKET.min(most), TCP_PACKET.min(most)) } else { (config.base_mtu, most) };
+    MtuSearch::new(base, most, now)
+}
+
+/// Bytes of a full packet over TCP: with its length it fills the segment of an Ethernet that has timestamps (1448).
+const TCP_PACKET: u16 = 1446;
 /// Packets of up to this many bytes, an Ethernet's, are not made smaller.
 const SMALL: u16 = 1472;
 /// A probe goes out at least this often while something is unacknowledged, unless a round trip takes longer

@@ -139,7 +139,7 @@ impl World {
         };
         let to = Some(datagram.to.ip());
         let bytes = &mut datagram.bytes.clone();
-        let datagram = Datagram { from: datagram.from, to, marked: false, bytes };
+        let datagram = Datagram { from: datagram.from.into(), to, marked: false, bytes };
         self.nodes[node].endpoint.handle_datagram(self.now, datagram);
     }
 
@@ -404,18 +404,18 @@ impl World {
     /// Datagrams leave a node.
     fn send(&mut self, node: usize, outgoing: Outgoing, out: &mut Vec<u8>) {
         let now = self.now;
-        let from = self.nodes[node].address();
+        let (from, to) = (self.nodes[node].address(), outgoing.to.address);
         for bytes in out.chunks(outgoing.segment.max(1)) {
             self.datagrams += 1;
-            self.hash(from, outgoing.to, bytes);
+            self.hash(from, to, bytes);
             if self.overheard.len() == OVERHEARD {
                 self.overheard.pop_front();
             }
-            self.overheard.push_back(CapturedDatagram { from, to: outgoing.to, bytes: bytes.to_vec() });
-            let packet = Packet { from, to: outgoing.to, marked: false, sent: now, bytes: bytes.to_vec() };
+            self.overheard.push_back(CapturedDatagram { from, to, bytes: bytes.to_vec() });
+            let packet = Packet { from, to, marked: false, sent: now, bytes: bytes.to_vec() };
             let (path, direction) = match self.nodes[node].path {
                 Some(path) => (Some(path), 1),
-                None => (self.node_at(outgoing.to).and_then(|to| self.nodes[to].path), 0),
+                None => (self.node_at(to).and_then(|to| self.nodes[to].path), 0),
             };
             match path {
                 Some(path) => self.paths[path][direction].send(now, outgoing.ecn, packet),
@@ -440,7 +440,7 @@ impl World {
         }
         for (node, mut batch) in self.nodes.iter_mut().zip(batches) {
             let datagrams = batch.iter_mut().map(|packet| Datagram {
-                from: packet.from,
+                from: packet.from.into(),
                 to: Some(packet.to.ip()),
                 marked: packet.marked,
                 bytes: &mut packet.bytes,

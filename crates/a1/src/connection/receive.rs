@@ -1,6 +1,5 @@
 //! From datagrams to messages.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use freshwire_record::Timestamp;
@@ -10,6 +9,7 @@ use crate::acks::Arrival;
 use crate::crypto::{Freshness, Opening};
 use crate::outbox::Credit;
 use crate::recovery::AckInfo;
+use crate::remote::Remote;
 use crate::truncated::ahead;
 use crate::violation::Violation;
 use crate::wire::{Ack, Block, DataHeader, Echo, Frame, Frames};
@@ -19,7 +19,7 @@ impl Connection {
     pub(crate) fn handle_packet(
         &mut self,
         now: Timestamp,
-        from: SocketAddr,
+        from: Remote,
         congestion: bool,
         header: DataHeader,
         sealed: &mut [u8],
@@ -56,7 +56,7 @@ impl Connection {
     fn handle_frames(
         &mut self,
         now: Timestamp,
-        from: SocketAddr,
+        from: Remote,
         congestion: bool,
         header: DataHeader,
         number: u64,
@@ -108,7 +108,7 @@ impl Connection {
         }
     }
 
-    fn handle_frame(&mut self, now: Timestamp, from: SocketAddr, frame: Frame<'_>) -> Result<(), Violation> {
+    fn handle_frame(&mut self, now: Timestamp, from: Remote, frame: Frame<'_>) -> Result<(), Violation> {
         match frame {
             Frame::Padding | Frame::Ping => {}
             Frame::Ack(ack) => self.on_ack(now, &ack)?,
@@ -171,7 +171,8 @@ impl Connection {
             Frame::PathChallenge(token) => self.path.on_challenge(token, from),
             Frame::PathResponse(token) => {
                 if let Some(remote) = self.path.on_response(token) {
-                    self.recovery.on_path_change(now);
+                    self.recovery.on_path_change(now, remote.is_tcp, &mut self.outcomes);
+                    self.settle_outcomes(now);
                     self.syncs.on_path_change();
                     self.events.push_back(Event::Migrated(remote));
                 }

@@ -404,7 +404,7 @@ fn an_address_that_changes_is_proved_and_followed() {
     }
     pair.run_for(Duration::from_secs(1));
     assert_eq!(pair.ends[1].received.len(), 50);
-    assert_eq!(pair.ends[1].connection.remote().port(), 99);
+    assert_eq!(pair.ends[1].connection.remote().address.port(), 99);
     assert!(pair.ends[1].events.iter().any(|event| matches!(event, Event::Migrated(_))));
 }
 

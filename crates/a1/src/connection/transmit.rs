@@ -1,7 +1,5 @@
 //! From records to datagrams.
 
-use std::net::SocketAddr;
-
 use freshwire_choice::Record;
 use freshwire_record::Timestamp;
 
@@ -9,6 +7,7 @@ use super::{Closed, Connection, Contents, Event, State};
 use crate::fec;
 use crate::outbox::{Fec, LastBlock, Pick, Piece, Shape};
 use crate::recovery::{Allowance, Sent};
+use crate::remote::Remote;
 use crate::source::{Source, read_all};
 use crate::wire::{DATA_HEADER, DataHeader, Echo, Frame, Message, OpenRun, PARITY_HEAD, Parity};
 
@@ -17,7 +16,7 @@ use crate::wire::{DATA_HEADER, DataHeader, Echo, Frame, Message, OpenRun, PARITY
 #[non_exhaustive]
 pub struct Transmit {
     /// Where they go.
-    pub to: SocketAddr,
+    pub to: Remote,
     /// Bytes that were appended to the buffer.
     pub bytes: usize,
     /// Length of each datagram but the last, which may be shorter; all of `bytes` if there is one.
@@ -120,7 +119,7 @@ impl Connection {
         draft
     }
 
-    fn leaving(&self, to: SocketAddr, bytes: usize, segment: usize) -> Transmit {
+    fn leaving(&self, to: Remote, bytes: usize, segment: usize) -> Transmit {
         Transmit { to, bytes, segment, ecn: self.recovery.ecn() }
     }
 

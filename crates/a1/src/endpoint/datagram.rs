@@ -1,12 +1,13 @@
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use crate::connection::Transmit;
+use crate::remote::Remote;
 
 /// A datagram that arrived.
 #[derive(Debug)]
 pub struct Datagram<'a> {
-    /// The sender's address.
-    pub from: SocketAddr,
+    /// The sender's address, and what brought it.
+    pub from: Remote,
     /// The local address that it came to, where the socket tells: answers are sent from there.
     pub to: Option<IpAddr>,
     /// Whether a router has marked it: congestion experienced (RFC 3168).
@@ -21,7 +22,7 @@ pub struct Datagram<'a> {
 #[must_use]
 pub struct Outgoing {
     /// Where they go.
-    pub to: SocketAddr,
+    pub to: Remote,
     /// The local address that they are sent from; `None` leaves it to the routing table.
     pub from: Option<IpAddr>,
     /// Bytes that were appended to the buffer.
@@ -33,7 +34,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    pub(super) fn single(to: SocketAddr, from: Option<IpAddr>, bytes: usize) -> Self {
+    pub(super) fn single(to: Remote, from: Option<IpAddr>, bytes: usize) -> Self {
         Self { to, from, bytes, segment: bytes, ecn: false }
     }
 

@@ -1,6 +1,5 @@
-use std::net::SocketAddr;
-
 use crate::crypto::{Protection, PublicKey};
+use crate::remote::Remote;
 use crate::wire::Qos;
 
 /// Names a connection of an [`Endpoint`](super::Endpoint), from its begin until it is removed. It is never given again.
@@ -35,7 +34,7 @@ pub struct Incoming {
     /// The connection that it may become.
     pub handle: ConnectionHandle,
     /// Where it is; it has shown that it receives there.
-    pub from: SocketAddr,
+    pub from: Remote,
     /// The initiator's public key.
     pub key: PublicKey,
     /// The least protection that is good enough for it.

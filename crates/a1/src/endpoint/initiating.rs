@@ -1,4 +1,3 @@
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use freshwire_record::Timestamp;
@@ -6,6 +5,7 @@ use freshwire_record::Timestamp;
 use crate::config::ConnectionConfig;
 use crate::crypto::{Initiator, Keys, Local, Protection, PublicKey, ResetToken};
 use crate::key_log::{Ids, KeyLog};
+use crate::remote::Remote;
 use crate::wire::{Packet, Parameters, Qos, VERSION};
 
 use super::ConnectError;
@@ -22,10 +22,21 @@ use super::agreement::{Answer, parameters, prologue};
 /// ```
 pub(super) struct Initiating {
     id: u32,
-    remote: SocketAddr,
     key: PublicKey,
     connection: ConnectionConfig,
     local: Parameters,
+    /// The ways to the peer that are tried. The first answer decides.
+    attempts: Vec<Attempt>,
+    give_up_at: Timestamp,
+    /// What the peer speaks instead of our version, if it said so.
+    version: Option<u32>,
+    /// An answer came that could not be read.
+    is_suspicious: bool,
+}
+
+/// The handshake on one way to the peer.
+struct Attempt {
+    remote: Remote,
     handshake: Option<Handshake>,
     /// The packet to send, and to send again.
     packet: Vec<u8>,
@@ -33,21 +44,16 @@ pub(super) struct Initiating {
     pause: Duration,
     /// Repetitions that are still to follow without a longer pause.
     quick: u8,
-    give_up_at: Timestamp,
     /// A cookie for the next packet.
     cookie: Option<Vec<u8>>,
     /// How many more cookies are answered at once.
     hurries: u8,
-    /// What the peer speaks instead of our version, if it said so.
-    version: Option<u32>,
-    /// An answer came that could not be read.
-    is_suspicious: bool,
 }
 
 /// A connection that is to be made.
 pub(super) struct Plan {
     pub(super) id: u32,
-    pub(super) remote: SocketAddr,
+    pub(super) remote: Remote,
     pub(super) key: PublicKey,
     pub(super) reset: ResetToken,
     pub(super) qos: Qos,
@@ -63,7 +69,7 @@ struct Handshake {
 /// What a connection is made of.
 pub(super) struct Agreed {
     pub(super) epoch: Timestamp,
-    pub(super) remote: SocketAddr,
+    pub(super) remote: Remote,
     pub(super) peer_id: u32,
     pub(super) keys: Keys,
     pub(super) local: Parameters,
@@ -82,72 +88,41 @@ pub(super) enum Outcome {
 
 /// What to do at a time that [`Initiating::timeout`] named.
 pub(super) enum Action {
-    Send,
+    /// This packet goes there.
+    Send(Remote, Vec<u8>),
     GiveUp(ConnectError),
 }
 
-impl Initiating {
-    pub(super) fn new(now: Timestamp, give_up_at: Timestamp, plan: Plan) -> Self {
-        let Plan { id, remote, key, reset, qos, connection } = plan;
-        let local = parameters(&connection, connection.protection, qos, reset);
+impl Attempt {
+    fn new(now: Timestamp, id: u32, remote: Remote) -> Self {
         let mut packet = Vec::new();
         Packet::Initiation { version: VERSION, from: id, cookie: &[], noise: &[] }.put(&mut packet);
         Self {
-            id,
             remote,
-            key,
-            connection,
-            local,
             handshake: None,
             packet,
             send_at: now,
             pause: FIRST_PAUSE,
             quick: QUICK,
-            give_up_at,
             cookie: None,
             hurries: HURRIES,
-            version: None,
-            is_suspicious: false,
         }
     }
 
-    pub(super) fn remote(&self) -> SocketAddr {
-        self.remote
-    }
-
-    pub(super) fn packet(&self) -> &[u8] {
-        &self.packet
-    }
-
-    pub(super) fn timeout(&self) -> Timestamp {
-        self.send_at.min(self.give_up_at)
-    }
-
+    /// The packet leaves, and is repeated later.
     //= spec/a1.md A1-HS-5
-    pub(super) fn on_timeout(&mut self, now: Timestamp, local: Local<'_>) -> Action {
-        if now >= self.give_up_at {
-            return Action::GiveUp(match self.version {
-                Some(version) => ConnectError::Version(version),
-                None if self.is_suspicious => ConnectError::NotAuthentic,
-                None if self.handshake.is_some() => ConnectError::NoResponse,
-                None => ConnectError::NoAnswer,
-            });
-        }
-        if let Some(cookie) = self.cookie.take() {
-            self.begin(now, local, cookie);
-        }
+    fn on_sent(&mut self, now: Timestamp) {
         self.send_at = now + self.pause;
         self.quick = self.quick.saturating_sub(1);
         if self.quick == 0 {
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         }
-        Action::Send
     }
 
     /// The cookie is for the next packet, which is due at once. A peer that hands out cookies without end
     /// does not hold us in a loop: later ones wait until something is sent anyway.
     //= spec/a1.md A1-HS-7
-    pub(super) fn on_retry(&mut self, now: Timestamp, cookie: &[u8]) {
+    fn on_retry(&mut self, now: Timestamp, cookie: &[u8]) {
         let is_known = self.handshake.as_ref().is_some_and(|handshake| handshake.cookie == cookie);
         if is_known || cookie.is_empty() {
             return;
@@ -159,20 +134,54 @@ impl Initiating {
             (self.pause, self.quick) = (FIRST_PAUSE, QUICK);
         }
     }
+}
 
-    /// Makes the first message of the handshake. Its prologue is the cookie and more, so that a message is good for one
-    /// address and some seconds.
-    //= spec/a1.md A1-HS-9
-    fn begin(&mut self, now: Timestamp, local: Local<'_>, cookie: Vec<u8>) {
-        let (mut payload, mut message) = (Vec::new(), Vec::new());
-        self.local.put(&mut payload);
-        let local = Local { prologue: &prologue(self.id, &cookie), ..local };
-        let noise = Initiator::begin(local, &self.key, &payload, &mut message)
-            .expect("parameters are shorter than a message may be");
-        self.packet.clear();
-        Packet::Initiation { version: VERSION, from: self.id, cookie: &cookie, noise: &message }
-            .put(&mut self.packet);
-        self.handshake = Some(Handshake { noise, cookie, began: now });
+impl Initiating {
+    pub(super) fn new(now: Timestamp, give_up_at: Timestamp, plan: Plan) -> Self {
+        let Plan { id, remote, key, reset, qos, connection } = plan;
+        let local = parameters(&connection, connection.protection, qos, reset);
+        let attempts = vec![Attempt::new(now, id, remote)];
+        Self { id, key, connection, local, attempts, give_up_at, version: None, is_suspicious: false }
+    }
+
+    /// Tries this way too, from the start.
+    pub(super) fn attempt(&mut self, now: Timestamp, remote: Remote) {
+        self.attempts.retain(|attempt| attempt.remote != remote);
+        self.attempts.push(Attempt::new(now, self.id, remote));
+    }
+
+    pub(super) fn goes_to(&self, remote: Remote) -> bool {
+        self.attempts.iter().any(|attempt| attempt.remote == remote)
+    }
+
+    pub(super) fn timeout(&self) -> Timestamp {
+        let next = self.attempts.iter().map(|attempt| attempt.send_at).min();
+        next.unwrap_or(Timestamp::MAX).min(self.give_up_at)
+    }
+
+    /// Something is due: the packet of one way, or the end. The next way has its own call.
+    pub(super) fn on_timeout(&mut self, now: Timestamp, local: Local<'_>) -> Action {
+        let first = self.attempts.iter_mut().min_by_key(|attempt| attempt.send_at);
+        let Some(attempt) = first.filter(|_| now < self.give_up_at) else {
+            let is_answered = self.attempts.iter().any(|attempt| attempt.handshake.is_some());
+            return Action::GiveUp(match self.version {
+                Some(version) => ConnectError::Version(version),
+                None if self.is_suspicious => ConnectError::NotAuthentic,
+                None if is_answered => ConnectError::NoResponse,
+                None => ConnectError::NoAnswer,
+            });
+        };
+        if let Some(cookie) = attempt.cookie.take() {
+            begin(now, (self.id, &self.key, &self.local), local, attempt, cookie);
+        }
+        attempt.on_sent(now);
+        Action::Send(attempt.remote, attempt.packet.clone())
+    }
+
+    pub(super) fn on_retry(&mut self, now: Timestamp, from: Remote, cookie: &[u8]) {
+        if let Some(attempt) = self.attempts.iter_mut().find(|attempt| attempt.remote == from) {
+            attempt.on_retry(now, cookie);
+        }
     }
 
     /// The peer says that it speaks another version. That is not authentic, so the right answer may still come; but not
@@ -186,8 +195,11 @@ impl Initiating {
     }
 
     //= spec/a1.md A1-HS-4
-    pub(super) fn on_response(&mut self, noise: &[u8], log: Option<&KeyLog>) -> Outcome {
-        let Some(handshake) = &mut self.handshake else { return Outcome::Unauthentic };
+    pub(super) fn on_response(&mut self, from: Remote, noise: &[u8], log: Option<&KeyLog>) -> Outcome {
+        let attempt = self.attempts.iter_mut().find(|attempt| attempt.remote == from);
+        let Some(handshake) = attempt.and_then(|attempt| attempt.handshake.as_mut()) else {
+            return Outcome::Unauthentic;
+        };
         let mut payload = Vec::new();
         let Ok(secrets) = handshake.noise.finish(noise, &mut payload) else {
             self.is_suspicious = true;
@@ -211,7 +223,7 @@ impl Initiating {
         }
         Outcome::Agreed(Box::new(Agreed {
             epoch: handshake.began,
-            remote: self.remote,
+            remote: from,
             peer_id,
             keys: Keys::new(protection, &secrets),
             local: self.local,
@@ -220,6 +232,27 @@ impl Initiating {
             connection: self.connection.clone(),
         }))
     }
+}
+
+/// Makes the first message of the handshake. Its prologue is the cookie and more, so that a message is good for one
+/// address and some seconds.
+//= spec/a1.md A1-HS-9
+fn begin(
+    now: Timestamp,
+    (id, key, parameters): (u32, &PublicKey, &Parameters),
+    local: Local<'_>,
+    attempt: &mut Attempt,
+    cookie: Vec<u8>,
+) {
+    let (mut payload, mut message) = (Vec::new(), Vec::new());
+    parameters.put(&mut payload);
+    let local = Local { prologue: &prologue(id, &cookie), ..local };
+    let noise = Initiator::begin(local, key, &payload, &mut message)
+        .expect("parameters are shorter than a message may be");
+    attempt.packet.clear();
+    Packet::Initiation { version: VERSION, from: id, cookie: &cookie, noise: &message }
+        .put(&mut attempt.packet);
+    attempt.handshake = Some(Handshake { noise, cookie, began: now });
 }
 
 fn broken(what: &'static str) -> Outcome {

@@ -41,7 +41,7 @@ impl Endpoint {
         let protection = Protection::from_code(peer.protection)
             .map_or(config.protection, |asked| asked.min(config.protection));
         let qos = peer.qos.mirrored().within(&config.maximum);
-        let reset = self.resets.token(handle.id, initiation.from.ip());
+        let reset = self.resets.token(handle.id, initiation.from.address.ip());
         let local = parameters(&config, protection, qos, reset);
         let mut payload = Vec::new();
         Answer::Accepted(handle.id, local).put(&mut payload);
@@ -86,10 +86,12 @@ impl Endpoint {
         // It waits for nothing any more, so it takes no place of those who do.
         self.half_open.remove(handle);
         let Limits { half_open, half_open_per_address, .. } = self.config.limits;
-        while let Some(first) = self.refused.first_to_go(initiation.from, half_open, half_open_per_address) {
+        while let Some(first) =
+            self.refused.first_to_go(initiation.from.address, half_open, half_open_per_address)
+        {
             self.remove(first);
         }
-        self.refused.insert(handle, initiation.from);
+        self.refused.insert(handle, initiation.from.address);
         let (mut payload, mut message) = (Vec::new(), Vec::new());
         Answer::Refused(refusal).put(&mut payload);
         noise.respond(&payload, &mut message).expect("a refusal is shorter than a message may be");
@@ -129,7 +131,7 @@ impl Endpoint {
             self.send_limited(now, datagram, &Packet::Version { to: call.from, version: VERSION });
         } else if call.cookie.is_empty() {
             self.send_cookie(now, datagram, call.from);
-        } else if !self.cookies.is_valid(now, datagram.from, call.from, call.cookie) {
+        } else if !self.cookies.is_valid(now, datagram.from.address, call.from, call.cookie) {
             self.stats.wrong_cookies += 1;
             self.send_cookie(now, datagram, call.from);
         } else {
@@ -138,7 +140,7 @@ impl Endpoint {
     }
 
     fn send_cookie(&mut self, now: Timestamp, datagram: &Datagram<'_>, to: u32) {
-        let cookie = self.cookies.issue(now, datagram.from, to);
+        let cookie = self.cookies.issue(now, datagram.from.address, to);
         if self.send_limited(now, datagram, &Packet::Retry { to, cookie: &cookie }) {
             self.stats.retries += 1;
         }
@@ -219,12 +221,13 @@ impl Endpoint {
         };
         let handle = self.table.reserve(&mut self.random);
         let Limits { half_open, half_open_per_address, .. } = self.config.limits;
-        while let Some(first) = self.half_open.first_to_go(initiation.from, half_open, half_open_per_address)
+        while let Some(first) =
+            self.half_open.first_to_go(initiation.from.address, half_open, half_open_per_address)
         {
             self.stats.over_limit += 1;
             self.fail(first, ConnectError::NotCompleted);
         }
-        self.half_open.insert(handle, initiation.from);
+        self.half_open.insert(handle, initiation.from.address);
         self.initiators.insert(initiation.digest, handle);
         let expires = now + self.config.limits.handshake_time;
         let asked = PendingRequest { noise: Some(noise), peer, came: now, expires };

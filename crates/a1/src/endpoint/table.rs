@@ -1,10 +1,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use freshwire_record::Timestamp;
 
 use crate::connection::Connection;
 use crate::crypto::{Random, Responder};
+use crate::remote::Remote;
 use crate::wire::Parameters;
 
 use super::ConnectionHandle;
@@ -60,7 +61,7 @@ pub(super) struct PendingRequest {
 /// The packet by which somebody begins a connection.
 #[derive(Clone, Copy)]
 pub(super) struct Initiation {
-    pub(super) from: SocketAddr,
+    pub(super) from: Remote,
     /// The initiator's number for the connection.
     pub(super) id: u32,
     /// By what it is known when it comes again: the SHA-256 of its handshake message, which is good for one cookie only.
@@ -155,11 +156,7 @@ impl Table {
 
     /// The open connection that the peer at `remote` knows by this number. Numbers are random: that many peers have chosen
     /// the same one is their own doing, and not all of them are looked at.
-    pub(super) fn by_peer(
-        &mut self,
-        peer_id: u32,
-        remote: SocketAddr,
-    ) -> Option<(ConnectionHandle, &mut Open)> {
+    pub(super) fn by_peer(&mut self, peer_id: u32, remote: Remote) -> Option<(ConnectionHandle, &mut Open)> {
         let mut same = self.by_peer.range((peer_id, 0)..=(peer_id, u32::MAX)).take(NAMESAKES);
         let is_there = |id: &u32| match self.entries.get(id) {
             Some(Entry { state: State::Open(open), .. }) => open.connection.remote() == remote,
@@ -178,15 +175,15 @@ impl Table {
         Some((ConnectionHandle { id, serial: entry.serial }, entry))
     }
 
-    /// The connection that this end has started under this number, if `from` is where it goes.
+    /// The connection that this end has started under this number, if it goes to `from`.
     //= spec/a1.md A1-HS-7
     pub(super) fn initiating(
         &mut self,
         id: u32,
-        from: SocketAddr,
+        from: Remote,
     ) -> Option<(ConnectionHandle, &mut Initiating)> {
         match self.by_id(id)? {
-            (handle, Entry { state: State::Initiating(initiating), .. }) if initiating.remote() == from => {
+            (handle, Entry { state: State::Initiating(initiating), .. }) if initiating.goes_to(from) => {
                 Some((handle, initiating))
             }
             _ => None,

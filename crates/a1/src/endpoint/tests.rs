@@ -82,7 +82,12 @@ impl Node {
     }
 
     fn datagram<'a>(&self, flying: &'a mut InFlight) -> Datagram<'a> {
-        Datagram { from: flying.from, to: Some(self.address.ip()), marked: false, bytes: &mut flying.bytes }
+        Datagram {
+            from: flying.from.into(),
+            to: Some(self.address.ip()),
+            marked: false,
+            bytes: &mut flying.bytes,
+        }
     }
 
     /// Empties all queues, as the documentation of [`Endpoint`] says.
@@ -107,7 +112,11 @@ impl Node {
                 let mut datagrams = Vec::new();
                 assert_eq!(outgoing.bytes, out.len());
                 for bytes in out.chunks(outgoing.segment) {
-                    datagrams.push(InFlight { from: self.address, to: outgoing.to, bytes: bytes.to_vec() });
+                    datagrams.push(InFlight {
+                        from: self.address,
+                        to: outgoing.to.address,
+                        bytes: bytes.to_vec(),
+                    });
                 }
                 sent.append(&mut datagrams);
                 out.clear();
@@ -122,7 +131,7 @@ impl Node {
     fn fly(&self, sent: &mut Vec<InFlight>, outgoing: Outgoing, out: &mut Vec<u8>) {
         assert_eq!((outgoing.bytes, outgoing.segment), (out.len(), out.len()));
         assert!(outgoing.from.is_none_or(|from| from == self.address.ip()));
-        sent.push(InFlight { from: self.address, to: outgoing.to, bytes: std::mem::take(out) });
+        sent.push(InFlight { from: self.address, to: outgoing.to.address, bytes: std::mem::take(out) });
     }
 
     fn push(&mut self, handle: ConnectionHandle, payload: &[u8]) {

@@ -214,7 +214,7 @@ fn the_first_round_shows_how_fast_packets_follow_each_other() {
             assert_eq!(recovery.rate(), packets_each_20_ms, "after {number} packets");
         }
     }
-    recovery.on_path_change(at(300));
+    recovery.on_path_change(at(300), false, &mut Outcomes::default());
     assert_eq!(recovery.rate(), None, "that was another path");
 }
 
@@ -224,7 +224,7 @@ fn another_path_is_learnt_anew() {
     recovery.on_sent(at(0), sent(0));
     ack(&mut recovery, at(20), 0..=0, 0);
     recovery.on_sent(at(20), sent(1));
-    recovery.on_path_change(at(30));
+    recovery.on_path_change(at(30), false, &mut Outcomes::default());
     assert_eq!(recovery.rtt().srtt(), ms(100));
     recovery.on_sent(at(30), sent(2));
     let out = ack(&mut recovery, at(40), 1..=1, 0);
@@ -243,7 +243,7 @@ fn losses_on_another_path_cost_the_present_one_nothing() {
     ack(&mut recovery, at(20), 0..=0, 0);
     assert_eq!(recovery.mtu(), 1472);
     (1..=20).for_each(|number| recovery.on_sent(at(20), Sent { bytes: 1472, ..sent(number) }));
-    recovery.on_path_change(at(30));
+    recovery.on_path_change(at(30), false, &mut Outcomes::default());
     let before = recovery.window();
     (21..=22).for_each(|number| recovery.on_sent(at(40), sent(number)));
     ack(&mut recovery, at(60), 1..=1, 0);

@@ -31,6 +31,8 @@ pub(crate) struct RecoveryConfig {
     pub(crate) max_mtu: u16,
     /// Whether packets are marked as ECN-capable.
     pub(crate) ecn: bool,
+    /// Whether a TCP connection carries the packets at first.
+    pub(crate) is_tcp: bool,
     /// Bound of the packets between the oldest in flight and the newest.
     pub(crate) max_packets: usize,
 }
@@ -44,6 +46,7 @@ impl Default for RecoveryConfig {
             base_mtu: 1200,
             max_mtu: 1472,
             ecn: true,
+            is_tcp: false,
             max_packets: 1 << 17,
         }
     }

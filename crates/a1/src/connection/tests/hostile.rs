@@ -72,7 +72,7 @@ impl Liar {
         if let Some(packed) = &mut self.packed {
             return packed.extend(frames);
         }
-        let from = self.victim().connection.remote();
+        let from = self.victim().connection.remote().address;
         self.next += 1;
         self.say_from(from, self.next - 1, frames);
     }
@@ -91,7 +91,7 @@ impl Liar {
         };
         let now = self.pair.now;
         self.traffic.entry(from).or_default()[0] += DATA_HEADER + sealed.len();
-        self.victim().connection.handle_packet(now, from, false, header, &mut sealed);
+        self.victim().connection.handle_packet(now, from.into(), false, header, &mut sealed);
     }
 
     fn tell(&mut self, frame: &Frame<'_>) {
@@ -109,7 +109,7 @@ impl Liar {
             let victim = &mut self.pair.ends[0];
             let mut out = Vec::new();
             while let Some(transmit) = victim.connection.poll_transmit(now, &mut victim.queue, &mut out) {
-                self.traffic.entry(transmit.to).or_default()[1] += out.len();
+                self.traffic.entry(transmit.to.address).or_default()[1] += out.len();
                 for datagram in out.chunks(transmit.segment) {
                     let Ok(Packet::Data(header, sealed)) = Packet::parse(datagram) else {
                         panic!("not data")

@@ -113,7 +113,7 @@ impl Pair {
             let mut buffer = Vec::new();
             while let Some(transmit) = end.connection.poll_transmit(self.now, &mut end.queue, &mut buffer) {
                 for datagram in buffer.chunks(transmit.segment) {
-                    let (from, to) = (end.address, transmit.to);
+                    let (from, to) = (end.address, transmit.to.address);
                     let sent = Sent { at: self.now, from, to, bytes: datagram.to_vec() };
                     if let Some(log) = &mut self.log {
                         log.push(sent.clone());
@@ -135,7 +135,13 @@ impl Pair {
                 let to = &mut self.ends[1 - from];
                 // What goes to an address that a NAT has taken away arrives nowhere.
                 if to.address == sent.to {
-                    to.connection.handle_packet(self.now, sent.from, false, header, &mut sealed.to_vec());
+                    to.connection.handle_packet(
+                        self.now,
+                        sent.from.into(),
+                        false,
+                        header,
+                        &mut sealed.to_vec(),
+                    );
                     to.drain(self.now);
                 }
             }
@@ -163,7 +169,7 @@ impl End {
         };
         let setup = Setup {
             epoch: now,
-            remote,
+            remote: remote.into(),
             peer_id: id(1 - side),
             keys: Keys::new(Protection::Aead, &secrets),
             local: parameters(*qos),

@@ -137,7 +137,7 @@ fn the_application_refuses() {
     world.run(Duration::from_millis(100));
     let incoming = world.server().incoming()[0];
     assert_eq!(incoming.key, key(1).public_key());
-    assert_eq!(incoming.from, world.client().address);
+    assert_eq!(incoming.from, world.client().address.into());
     let (now, refusal) = (world.now, Refusal::new(300, "not today"));
     world.server().endpoint.refuse(now, incoming.handle, refusal.clone()).unwrap();
     assert!(world.server().endpoint.accept(now, incoming.handle, ConnectionConfig::default()).is_err());
@@ -254,7 +254,7 @@ fn a_connection_follows_its_peer_to_another_address() {
     world.run(Duration::from_secs(1));
     assert_eq!(world.server().received.len(), 1);
     assert_eq!(
-        world.server().endpoint.connection(theirs).unwrap().remote(),
+        world.server().endpoint.connection(theirs).unwrap().remote().address,
         "198.51.100.7:5000".parse().unwrap()
     );
     world.server().push(theirs, b"welcome");

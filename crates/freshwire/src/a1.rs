@@ -57,6 +57,7 @@ mod shared;
 mod sink;
 mod source;
 mod status;
+mod tcp_paths;
 
 pub use freshwire_a1::ConnectError as HandshakeError;
 pub use freshwire_a1::{
@@ -71,7 +72,9 @@ pub use buffers::{BufferError, BufferLimits, BufferSink};
 pub use byte_stream::{
     ByteReader, ByteStream, ByteStreamError, ByteWriter, MAX_STREAM_BLOCK, STREAM_BLOCK_TIME,
 };
-pub use config::{DEFAULT_BACKLOG, NodeConfig, SinkConfig, generate_key};
+pub use config::{
+    ATTEMPT_DELAYS, DEFAULT_ATTEMPT_DELAY, DEFAULT_BACKLOG, NodeConfig, SinkConfig, generate_key,
+};
 pub use connecting::Connecting;
 pub use connection::Connection;
 pub use driver::DEFAULT_BUSY_POLL;

@@ -31,6 +31,8 @@ pub enum CarrierInUse {
     KernelFed,
     /// A1, over UDP.
     A1,
+    /// A1, over TCP: UDP does not pass, and [`NodeConfig::tcp_fallback`](crate::a1::NodeConfig::tcp_fallback) permits it.
+    A1OverTcp,
     /// Datagrams of another protocol, on a [`DatagramPath`](crate::datagram::DatagramPath).
     Datagrams,
 }
@@ -43,6 +45,7 @@ impl CarrierInUse {
             Self::KernelRing => "kernel-ring",
             Self::KernelFed => "kernel-fed",
             Self::A1 => "a1",
+            Self::A1OverTcp => "a1-over-tcp",
             Self::Datagrams => "datagrams",
         }
     }

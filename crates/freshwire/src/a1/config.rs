@@ -1,6 +1,7 @@
 //! The options of a socket, a thread or a ring, beside those of [`freshwire_a1`].
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use freshwire_a1::{ConnectionConfig, EndpointConfig, Qos, StaticKey};
@@ -16,6 +17,13 @@ pub const DEFAULT_BACKLOG: usize = 128;
 
 /// The highest class selector of applications: CS6 and CS7 are the network's own (RFC 4594, section 1.5.4).
 const HIGHEST_CLASS: u8 = 5;
+
+/// Default of [`NodeConfig::attempt_delay`]: the smallest connection attempt delay that RFC 8305 recommends (section 8). Its usual
+/// 250 ms would leave a connection over TCP, of which the handshakes take three round trips more, beyond 300 ms on most paths.
+pub const DEFAULT_ATTEMPT_DELAY: Duration = Duration::from_millis(100);
+
+/// Permitted values of [`NodeConfig::attempt_delay`], 10 ms to 2 s: the limits of RFC 8305 (section 8).
+pub const ATTEMPT_DELAYS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(2);
 
 /// Default size of the kernel's receive buffer, in bytes.
 const RECEIVE_BUFFER: usize = 2 << 20;
@@ -65,6 +73,14 @@ pub struct NodeConfig {
     /// Rules for joining multicast groups on invitation. Default: `None`, never: otherwise a peer would
     /// decide which multicast streams this machine subscribes to.
     pub join: Option<JoinConfig>,
+    /// Whether connections go over TCP where UDP does not pass: from the start, or from when it stops passing. Keys, messages, policies
+    /// and fates stay the same; [`Connection::is_over_tcp`](super::Connection::is_over_tcp) tells. A node that accepts connections
+    /// listens at the same port of TCP too; the one that connects tries UDP first, and goes back to UDP when that passes again. Both ends
+    /// have to permit it. The end that connects pings the other after each second of silence. Default: `false`.
+    pub tcp_fallback: bool,
+    /// Time without an answer over UDP after which a new connection tries TCP as well, within [`ATTEMPT_DELAYS`]. The first answer
+    /// decides. Default: [`DEFAULT_ATTEMPT_DELAY`], 100 ms.
+    pub attempt_delay: Duration,
 }
 
 impl From<EndpointConfig> for NodeConfig {
@@ -79,6 +95,8 @@ impl From<EndpointConfig> for NodeConfig {
             network: NetworkQos::default(),
             translate: false,
             join: None,
+            tcp_fallback: false,
+            attempt_delay: DEFAULT_ATTEMPT_DELAY,
         }
     }
 }
@@ -157,6 +175,20 @@ impl NodeConfig {
             .priority(Some(u32::from(qos.priority).min(MAX_FREE_PRIORITY)))
             .max_rate(agreed.filter(|_| self.network.departure_times));
         self.network.or(translated)
+    }
+
+    /// Permits connections over TCP where UDP does not pass.
+    #[must_use]
+    pub fn tcp_fallback(mut self, permitted: bool) -> Self {
+        self.tcp_fallback = permitted;
+        self
+    }
+
+    /// Sets the time without an answer over UDP after which a new connection tries TCP as well.
+    #[must_use]
+    pub fn attempt_delay(mut self, delay: Duration) -> Self {
+        self.attempt_delay = delay;
+        self
     }
 
     /// The configuration of a connection on a path whose interface permits datagrams of at most `largest` bytes.

@@ -60,6 +60,11 @@ impl Connection {
         self.0.node.lock().peer(self.0.id).map_or(self.0.address, |peer| peer.address)
     }
 
+    /// Whether it goes over TCP now: [`NodeConfig::tcp_fallback`](super::NodeConfig::tcp_fallback) permits it, and UDP does not pass.
+    pub fn is_over_tcp(&self) -> bool {
+        self.0.node.lock().transport(self.0.id).is_some_and(|connection| connection.is_over_tcp())
+    }
+
     /// Public key of the peer.
     pub fn peer_key(&self) -> Option<PublicKey> {
         self.0.node.lock().peer(self.0.id).map(|peer| peer.key)
@@ -195,6 +200,7 @@ impl Connection {
             window_exceeded: connection.is_window_full(),
             rate_exceeded: connection.is_rate_exceeded(),
             qos_pending: connection.is_qos_pending(),
+            over_tcp: connection.is_over_tcp(),
             ..ConnectionStatus::default()
         }
     }

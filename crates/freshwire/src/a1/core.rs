@@ -1,22 +1,26 @@
 //! The work of a node under its lock: datagrams in, datagrams out, and the requests of its connections.
 
 mod accepting;
+mod attempts;
+mod fallback;
 mod newcomers;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use freshwire_a1::{
     Closed, ConnectConfig, ConnectError as HandshakeError, Connection as Transport, ConnectionHandle,
-    Datagram, Endpoint, EndpointEvent, EndpointStats, Event, Message, PublicKey, Qos, Queue, Source,
+    Datagram, Endpoint, EndpointEvent, EndpointStats, Event, Message, Outgoing, PublicKey, Qos, Queue, Source,
 };
 use freshwire_choice::Reason;
 use freshwire_io::poll::Poller;
 use freshwire_io::udp::{Ecn, ReceiveBuffer, Route, UdpConfig, UdpSocket};
 use freshwire_record::{Rate, Timestamp};
 
+use self::attempts::Fallback;
 use self::newcomers::Newcomers;
 use super::codes::{CODE_ABORTED, CODE_DONE};
 use super::config::NodeConfig;
@@ -28,6 +32,7 @@ use super::multicast::Groups;
 use super::outbound::Outbound;
 use super::peer::{Peer, State};
 use super::sink::{AttachedSink, CloseAction};
+use super::tcp_paths::TcpPaths;
 use crate::sink::ended::{Ended, SinkError};
 use crate::sink::signal::Signal;
 
@@ -60,6 +65,9 @@ pub(super) struct Core {
     /// The groups that it has joined.
     joined: Joined,
     newcomers: Newcomers,
+    tcp_paths: TcpPaths,
+    /// Connections of this node's that may go over TCP.
+    fallbacks: BTreeMap<ConnectionHandle, Fallback>,
     activity: Activity,
     /// The agreed rates of all connections in sum; `None` if one has no limit.
     agreed: Option<Rate>,
@@ -86,11 +94,18 @@ impl Core {
         poller: Arc<Poller>,
     ) -> Result<Self, BindError> {
         let buffers = UdpConfig::default().receive_buffer(config.receive_buffer);
-        let mut socket = UdpSocket::bind(address, buffers)?;
+        let mut tcp_paths = TcpPaths::new(config.endpoint.limits, Arc::clone(&poller));
+        let mut socket = if config.tcp_fallback && config.endpoint.accept {
+            bind_both(address, buffers, &mut tcp_paths)?
+        } else {
+            UdpSocket::bind(address, buffers)?
+        };
         socket.set_network_qos(&config.network)?;
         Ok(Self {
             socket,
             agreed: None,
+            tcp_paths,
+            fallbacks: BTreeMap::new(),
             route: Route::new(address)?,
             groups: Groups::default(),
             joined: Joined::new(config.join, config.receive_buffer, poller),
@@ -125,7 +140,13 @@ impl Core {
         self.config.network.check_towards(address)?;
         let mut connection = self.config.connection_over(self.largest_datagram(address));
         connection.maximum = maximum.unwrap_or(connection.maximum);
+        if self.config.tcp_fallback {
+            // A receiver would not notice otherwise that the path is gone.
+            let silence = connection.keep_alive.unwrap_or(FALLBACK_KEEP_ALIVE).min(FALLBACK_KEEP_ALIVE);
+            connection.keep_alive = Some(silence);
+        }
         let id = self.endpoint.connect(now, address, key, config, connection)?;
+        self.begin_fallback(id, address, now);
         Ok((id, self.enter(id, Peer::new(address, key))))
     }
 
@@ -169,6 +190,7 @@ impl Core {
     pub(super) fn attach(&mut self, id: ConnectionHandle, sink: AttachedSink) -> bool {
         let is_free = !self.sinks.contains_key(&id);
         if is_free {
+            sink.set_over_tcp(self.endpoint.connection(id).is_some_and(Transport::is_over_tcp));
             self.sinks.insert(id, sink);
             self.endpoint.wake(id);
         }
@@ -260,6 +282,7 @@ impl Core {
     fn remove(&mut self, id: ConnectionHandle) {
         self.groups.part(id);
         self.joined.leave(id);
+        self.end_fallback(id);
         self.endpoint.remove(id);
         self.peers.remove(&id);
     }
@@ -287,7 +310,7 @@ impl Core {
         loop {
             let bytes = self.outbound.begin();
             let Some(outgoing) = self.endpoint.poll_handshake(bytes) else { return true };
-            if !self.outbound.send(&mut self.socket, outgoing) {
+            if !self.send(outgoing) {
                 return false;
             }
         }
@@ -321,12 +344,22 @@ impl Core {
             .flatten();
     }
 
+    /// Sends what was just made. False: some of it waits for room in the socket.
+    fn send(&mut self, outgoing: Outgoing) -> bool {
+        if outgoing.to.is_tcp {
+            self.tcp_paths.send(&outgoing, self.outbound.bytes());
+            return true;
+        }
+        self.outbound.send(&mut self.socket, outgoing)
+    }
+
     /// Gives a connection its turn. False: the socket has no room for what it sends.
     fn turn(&mut self, id: ConnectionHandle, now: Timestamp) -> bool {
         self.take_in(id, now);
         self.ask_network(id);
         let mut nothing = Queue::default();
         for _ in 0..BURSTS_PER_TURN {
+            self.grant_tcp_room(id, now);
             let source: &mut dyn Source = match self.sinks.get_mut(&id) {
                 Some(sink) => &mut *sink.source,
                 None => &mut nothing,
@@ -337,7 +370,7 @@ impl Core {
                 self.rest(id, now);
                 return true;
             };
-            if !self.outbound.send(&mut self.socket, outgoing) {
+            if !self.send(outgoing) {
                 return false;
             }
         }
@@ -347,6 +380,7 @@ impl Core {
 
     /// Lets a sink rest, or closes it, after its connection has sent all that it may.
     fn rest(&mut self, id: ConnectionHandle, now: Timestamp) {
+        self.watch_answers(id);
         let (Some(sink), Some(connection)) = (self.sinks.get_mut(&id), self.endpoint.connection(id)) else {
             return;
         };
@@ -397,7 +431,14 @@ impl Core {
                     self.sum_up();
                     continue;
                 }
-                Event::Migrated(address) => peer.address = address,
+                Event::Migrated(remote) => {
+                    peer.address = remote.address;
+                    self.on_path(id, now);
+                    if let Some(peer) = self.peers.get(&id) {
+                        peer.note(&mut self.activity);
+                    }
+                    continue;
+                }
                 Event::Invited { group, address } => {
                     self.join(id, group, address);
                     if let Some(peer) = self.peers.get(&id) {
@@ -431,6 +472,7 @@ impl Core {
         self.groups.part(id);
         self.joined.leave(id);
         self.sum_up();
+        self.fallbacks.remove(&id);
         self.end_sink(id, now, Reason::ConnectionLost, ended);
     }
 
@@ -454,6 +496,7 @@ impl Core {
             match event {
                 EndpointEvent::Incoming(incoming) => self.on_incoming(now, &incoming),
                 EndpointEvent::Connected(id) => {
+                    self.on_path(id, now);
                     let Some(peer) = self.peers.get_mut(&id) else { continue };
                     // The application may have closed the connection since it accepted it.
                     if !peer.state.is_over() {
@@ -519,7 +562,7 @@ impl Protocol for Core {
             }
             let now = clock();
             let datagrams = self.arrived.datagrams().map(|datagram| Datagram {
-                from: datagram.from,
+                from: datagram.from.into(),
                 to: datagram.to,
                 marked: datagram.ecn == Some(Ecn::Ce),
                 bytes: datagram.bytes,
@@ -533,7 +576,10 @@ impl Protocol for Core {
         true
     }
 
-    fn receive_of_group(&mut self, clock: &dyn Fn() -> Timestamp, token: u64) {
+    fn receive_other(&mut self, clock: &dyn Fn() -> Timestamp, token: u64) {
+        if Self::is_tcp_token(token) {
+            return self.on_tcp(clock(), token);
+        }
         // It may have been left since it was found ready.
         let Some(socket) = self.joined.socket(token) else { return };
         for _ in 0..FETCHES_PER_TURN {
@@ -561,9 +607,10 @@ impl Protocol for Core {
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             // A datagram that waits on a group's socket is not missing.
             for token in self.joined.tokens() {
-                self.receive_of_group(&|| now, token);
+                self.receive_other(&|| now, token);
             }
         }
+        self.advance_fallbacks(now);
         self.endpoint.handle_timeout(now);
         for id in self.closing.clone() {
             if self.sinks.get(&id).and_then(AttachedSink::timeout).is_some_and(|at| at <= now) {
@@ -601,7 +648,7 @@ impl Protocol for Core {
         let closing = self.closing.iter().filter_map(|id| self.sinks.get(id)?.timeout()).min();
         let is_fed = !self.sinks.is_empty() || self.groups.has_sink();
         let scan = is_fed.then(|| self.looked_at + RING_SCAN);
-        let timers = [self.endpoint.poll_timeout(), self.groups.due(now), closing, scan];
+        let timers = [self.endpoint.poll_timeout(), self.groups.due(now), closing, scan, self.fallback_due()];
         timers.into_iter().flatten().min().unwrap_or(Timestamp::MAX)
     }
 
@@ -622,6 +669,27 @@ impl Protocol for Core {
         &mut self.activity
     }
 }
+
+/// Binds UDP and TCP to one port. Where the kernel chooses the port of UDP, that of TCP may be taken.
+fn bind_both(address: SocketAddr, config: UdpConfig, tcp_paths: &mut TcpPaths) -> io::Result<UdpSocket> {
+    let mut attempts = if address.port() == 0 { BIND_ATTEMPTS } else { 1 };
+    loop {
+        let socket = UdpSocket::bind(address, config)?;
+        attempts -= 1;
+        match tcp_paths.listen(SocketAddr::new(address.ip(), socket.local_addr()?.port())) {
+            Ok(()) => return Ok(socket),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Ports that are tried until UDP and TCP are both free. Chosen, not measured.
+const BIND_ATTEMPTS: usize = 16;
+
+/// Silence after which a connection that may fall back to TCP is pinged. Chosen, not measured: a packet of some 40 bytes each
+/// second, so that a receiver notices the loss of its path within two seconds.
+const FALLBACK_KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,5 @@
 use std::io;
+use std::time::Duration;
 
 use freshwire_a1::{Closed, QosError};
 use freshwire_io::network::NetworkQosError;
@@ -13,6 +14,9 @@ pub enum BindError {
     /// The kernel does not give the socket the wanted quality of service.
     #[error(transparent)]
     Network(#[from] NetworkQosError),
+    /// There is no such delay.
+    #[error("NodeConfig::attempt_delay is {0:?}, but must be 10 ms to 2 s")]
+    AttemptDelay(Duration),
     /// The operating system gives no socket or no thread.
     #[error("cannot open the node's socket")]
     Socket(#[from] io::Error),

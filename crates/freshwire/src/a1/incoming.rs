@@ -30,7 +30,7 @@ impl Incoming {
 
     /// Address of the peer.
     pub fn peer_addr(&self) -> SocketAddr {
-        self.asked.from
+        self.asked.from.address
     }
 
     /// Public key of the peer.
@@ -88,7 +88,7 @@ impl Incoming {
         })?;
         self.refusal = None;
         let Asked { handle, from, .. } = self.asked;
-        Ok(Connection::new(Arc::clone(&self.node), handle, from, changed))
+        Ok(Connection::new(Arc::clone(&self.node), handle, from.address, changed))
     }
 }
 

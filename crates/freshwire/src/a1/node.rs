@@ -12,7 +12,7 @@ use freshwire_io::poll::{Poller, Waker, wait_precisely};
 use freshwire_record::Timestamp;
 
 use super::codes::CODE_DONE;
-use super::config::NodeConfig;
+use super::config::{ATTEMPT_DELAYS, NodeConfig};
 use super::connection::Connection;
 use super::core::Core;
 use super::driver::{BusyPoll, Platform as _, Protocol as _};
@@ -24,7 +24,7 @@ use super::incoming::Incoming;
 use super::shared::{Pollers, Shared};
 
 /// An A1 address: connects to other nodes and accepts their connections, over one UDP socket and on one
-/// thread.
+/// thread. Where UDP does not pass it can [go on over TCP](NodeConfig::tcp_fallback).
 ///
 /// Dropping it aborts its connections, and so does [`Node::stop`]. The socket is closed once their handles are dropped as well.
 pub struct Node {
@@ -44,6 +44,9 @@ impl Node {
     /// thread.
     pub fn bind(address: SocketAddr, config: NodeConfig) -> Result<Self, BindError> {
         config.connection.check()?;
+        if !ATTEMPT_DELAYS.contains(&config.attempt_delay) {
+            return Err(BindError::AttemptDelay(config.attempt_delay));
+        }
         let (public_key, asks) = (config.endpoint.key.public_key(), config.ask);
         let poller = Arc::new(Poller::new()?);
         let busy_poll = BusyPoll::new(config.busy_poll);

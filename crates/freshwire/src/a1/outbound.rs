@@ -18,6 +18,11 @@ impl Outbound {
         &mut self.bytes
     }
 
+    /// The bytes that were just made.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Whether the socket had no room: nothing else can be sent until it has.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
@@ -38,7 +43,7 @@ impl Outbound {
 
     fn send_from(&mut self, socket: &mut UdpSocket, outgoing: Outgoing, from: usize) -> bool {
         let datagrams = udp::Outgoing {
-            to: outgoing.to,
+            to: outgoing.to.address,
             from: outgoing.from,
             ecn: outgoing.ecn.then_some(Ecn::Ect0),
             bytes: self.bytes.get(from..outgoing.bytes).unwrap_or_default(),

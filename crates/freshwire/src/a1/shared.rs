@@ -46,8 +46,12 @@ impl Platform<UdpSocket> for Pollers {
     fn wait_node(&self, timeout: Option<Duration>, readable: &mut Vec<u64>) -> io::Result<bool> {
         let mut ready = Vec::new();
         let is_woken = self.node.wait(timeout, &mut ready)?;
-        readable
-            .extend(ready.iter().filter(|ready| ready.readable || ready.hung_up).map(|ready| ready.token));
+        readable.extend(
+            ready
+                .iter()
+                .filter(|ready| ready.readable || ready.hung_up || ready.token != SOCKET)
+                .map(|ready| ready.token),
+        );
         Ok(is_woken)
     }
 

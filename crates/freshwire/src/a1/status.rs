@@ -12,6 +12,8 @@ pub struct ConnectionStatus {
     pub qos_pending: bool,
     /// The quality of service has changed since it was last reported, whichever end requested it.
     pub qos_changed: bool,
+    /// The connection goes over TCP: [`NodeConfig::tcp_fallback`](super::NodeConfig::tcp_fallback) permits it, and UDP does not pass.
+    pub over_tcp: bool,
     /// Reason for the end; `None` while the connection is open.
     pub closed: Option<Closed>,
 }

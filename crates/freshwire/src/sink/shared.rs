@@ -21,6 +21,8 @@ use crate::stats::{SinkSnapshot, SinkStats};
 pub(crate) struct SinkShared {
     pub(crate) stats: SinkStats,
     carrier: CarrierInUse,
+    /// A1 goes over TCP.
+    is_over_tcp: AtomicBool,
     /// Why it is not the carrier that was wanted.
     pub(super) fallback: Option<String>,
     /// Where the numbers are if the engine has none. Boxed: hardly a sink has it.
@@ -75,7 +77,14 @@ impl SinkShared {
             None => self.stats.snapshot(),
         };
         let overwritten = self.stats.overwritten();
-        SinkSnapshot { carrier: self.carrier, overwritten, ..snapshot }
+        let is_over_tcp = self.is_over_tcp.load(Ordering::Relaxed);
+        let carrier = if is_over_tcp { CarrierInUse::A1OverTcp } else { self.carrier };
+        SinkSnapshot { carrier, overwritten, ..snapshot }
+    }
+
+    /// A1 goes over TCP, or over UDP, from now on.
+    pub(crate) fn set_over_tcp(&self, is_over_tcp: bool) {
+        self.is_over_tcp.store(is_over_tcp, Ordering::Relaxed);
     }
 
     /// Departures, from the first one on.

@@ -4,6 +4,7 @@
 mod buffers;
 mod byte_stream;
 mod events;
+mod fallback;
 mod groups;
 mod newcomers;
 mod quality;

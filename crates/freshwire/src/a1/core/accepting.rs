@@ -37,9 +37,9 @@ impl Core {
         incoming: &Incoming,
         maximum: &Qos,
     ) -> Option<Arc<Condvar>> {
-        let config = self.config.accepting(maximum, self.largest_datagram(incoming.from));
+        let config = self.config.accepting(maximum, self.largest_datagram(incoming.from.address));
         self.endpoint.accept(now, incoming.handle, config).ok()?;
-        let peer = Peer { state: State::Open, ..Peer::new(incoming.from, incoming.key) };
+        let peer = Peer { state: State::Open, ..Peer::new(incoming.from.address, incoming.key) };
         Some(self.enter(incoming.handle, peer))
     }
 
@@ -67,9 +67,9 @@ impl Core {
             self.newcomers.signal.set();
             return self.activity.note();
         }
-        let config = self.config.connection_over(self.largest_datagram(incoming.from));
+        let config = self.config.connection_over(self.largest_datagram(incoming.from.address));
         if self.endpoint.accept(now, id, config).is_ok() {
-            self.enter(id, Peer::incoming(incoming.from, incoming.key));
+            self.enter(id, Peer::incoming(incoming.from.address, incoming.key));
         }
     }
 

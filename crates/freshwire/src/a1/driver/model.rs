@@ -235,7 +235,7 @@ impl Protocol for Count {
         !datagrams.is_empty()
     }
 
-    fn receive_of_group(&mut self, _clock: &dyn Fn() -> Timestamp, _token: u64) {}
+    fn receive_other(&mut self, _clock: &dyn Fn() -> Timestamp, _token: u64) {}
 
     fn on_wake_up(&mut self, _now: Timestamp, is_called: bool) {
         self.is_called |= is_called;

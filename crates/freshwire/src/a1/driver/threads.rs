@@ -26,8 +26,8 @@ pub(in crate::a1) trait Protocol {
     /// Takes in the datagrams that the socket has. False: it has none. `clock` tells the time.
     fn receive(&mut self, clock: &dyn Fn() -> Timestamp) -> bool;
 
-    /// Takes in what another socket has, that of the group with this token.
-    fn receive_of_group(&mut self, clock: &dyn Fn() -> Timestamp, token: u64);
+    /// Takes in what another socket has: that of a group or of a TCP connection, with this token.
+    fn receive_other(&mut self, clock: &dyn Fn() -> Timestamp, token: u64);
 
     /// The node's thread has woken up. Looks at every ring if a producer may have called, since a call names
     /// no ring, or if the last look is long ago.
@@ -274,7 +274,7 @@ impl<C: Protocol, P: Platform<C::Socket>> Driver<C, P> {
         for token in readable {
             match *token {
                 SOCKET => _ = guard.receive(&clock),
-                group => guard.receive_of_group(&clock, group),
+                other => guard.receive_other(&clock, other),
             }
         }
         let now = clock();

@@ -105,6 +105,8 @@ pub(crate) struct A1Options {
     pub(crate) asks: bool,
     /// Service asked of the network.
     pub(crate) network: NetworkQos,
+    /// Whether to go over TCP where UDP does not pass.
+    pub(crate) tcp_fallback: bool,
 }
 
 /// Both that the rest of the command needs to hold.
@@ -177,6 +179,11 @@ impl A1Args {
         self.largest_record.unwrap_or(LARGEST_RECORD)
     }
 
+    /// Whether an option names a key, which only A1 uses.
+    pub(crate) fn names_key(&self) -> bool {
+        self.peer_key.is_some() || !self.allow_key.is_empty() || self.key.is_some()
+    }
+
     /// Whether this end has the same key each time.
     pub(crate) fn keeps_key(&self) -> bool {
         self.key.is_some()
@@ -242,6 +249,7 @@ impl A1Args {
 
     /// Opens a node that listens there, and prints its address.
     pub(crate) fn listen(&self, address: &str, options: A1Options, other: PeerHint) -> anyhow::Result<Node> {
+        let carrier = if options.tcp_fallback { "auto" } else { "a1" };
         let mut config = self.node_config(options)?;
         if !self.allow_key.is_empty() {
             config.endpoint.allowed = Some(self.allow_key.iter().copied().collect());
@@ -251,7 +259,8 @@ impl A1Args {
         let host = if own.ip().is_unspecified() { "HOST".to_owned() } else { host_of(own.ip()) };
         say(&format!("listening on {own}"));
         let (port, key) = (own.port(), node.public_key());
-        say(&format!("the other side: {} {host}:{port} --carrier a1 --peer-key {key}", other.command));
+        let command = other.command;
+        say(&format!("the other side: {command} {host}:{port} --carrier {carrier} --peer-key {key}"));
         if let Some(note) = other.note {
             say(note);
         }
@@ -287,7 +296,7 @@ impl A1Args {
             outstanding: self.outstanding.unwrap_or(Qos::default().outstanding),
             ..Qos::default()
         };
-        let config = config.network(options.network);
+        let config = config.network(options.network).tcp_fallback(options.tcp_fallback);
         Ok(config.ask(options.asks).connection(transport.maximum(maximum)))
     }
 }

@@ -7,7 +7,7 @@ mod lines;
 mod support;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -183,6 +183,49 @@ fn over_a1_each_side_may_listen_and_prints_what_the_other_types() {
     let received = run(&[&command[..], &["--json", "--deadline", "1s"]].concat()).ok().json();
     assert_eq!((&received["records"], &received["missing_records"]), (&16.into(), &0.into()));
     send.wait().ok();
+}
+
+/// With a key of the other side, and no name of a carrier, A1 goes over TCP where UDP does not pass.
+#[test]
+fn auto_carries_a1_over_udp_and_over_tcp_where_udp_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    for swallows in [false, true] {
+        let out = folder.path().join("out").to_str().unwrap().to_owned();
+        let listens = ["recv", "--carrier", "auto", "--listen", "127.0.0.1:0", "--out", &out, "--json"];
+        let recv = Running::start(freshwire(&listens).stdin(Stdio::null()));
+        let port = recv.port();
+        let command = other_side(&recv);
+        let key = command.last().unwrap();
+        // A firewall: nothing that comes to its UDP port goes on, and TCP does.
+        let (firewall, blocked) = listener("127.0.0.1:0");
+        let blocked = format!("127.0.0.1:{blocked}");
+        let _udp = UdpSocket::bind(&blocked).unwrap();
+        let to = if swallows { blocked } else { format!("127.0.0.1:{port}") };
+        if swallows {
+            std::thread::spawn(move || {
+                forward(&accept(&firewall), &TcpStream::connect(("127.0.0.1", port)).unwrap());
+            });
+        }
+        let records = some_records(30);
+        let arguments = ["--to", &to, "--peer-key", key, "--wait", "60s", "--json"];
+        let sent = send_records(&arguments, records.clone()).wait().ok().json();
+        let carrier = if swallows { "a1-over-tcp" } else { "a1" };
+        assert_eq!((&sent["carrier"], &sent["delivered_records"]), (&carrier.into(), &30.into()));
+        recv.wait().ok();
+        assert_eq!(std::fs::read(&out).unwrap(), records.concat(), "{carrier}");
+    }
+}
+
+/// Passes bytes on in both directions, until both have ended.
+fn forward(near: &TcpStream, far: &TcpStream) {
+    std::thread::scope(|scope| {
+        for (mut from, mut to) in [(near, far), (far, near)] {
+            scope.spawn(move || {
+                let _ = std::io::copy(&mut from, &mut to);
+                let _ = to.shutdown(std::net::Shutdown::Write);
+            });
+        }
+    });
 }
 
 /// Waits until the side that listens has its peer.

@@ -35,6 +35,7 @@ const MEASURING: &[&str] = &[
     "-p freshwire --test engine",
     "-p freshwire --test state",
     "-p freshwire-acks --test connections",
+    "-p freshwire-cli --test fallback_link",
     "-p freshwire-lab --test lab",
     "-p freshwire-netns --test link",
     "-p freshwire-push --test receiver",

@@ -23,6 +23,7 @@ Examples:
   freshwire recv --listen 5000                                 checks what `freshwire send ... layers` sends
   freshwire recv --from camera:5000 --framing chunked --json
   freshwire recv --carrier a1 --listen 5000                    prints its key and what the sender types
+  freshwire recv --carrier auto --listen 5000                  the same, and over TCP where UDP does not pass
   freshwire recv --carrier a1 --join --from camera:5000 --peer-key KEY     what it sends to a multicast group
   freshwire recv http://localhost:8080/live.fw --out - | ffplay -f h264 -
   freshwire recv --listen 5000 --out - | ffplay -f h264 -      any payload, passed on as it comes
@@ -44,7 +45,8 @@ pub(crate) struct RecvArgs {
     /// With --from or a URL: how long to try while nobody listens there; over A1, where nobody says so, 0 is 5s.
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     wait: Duration,
-    /// What brings the records: TCP, or A1 over UDP from a `freshwire send --carrier a1`.
+    /// What brings the records: TCP, A1 over UDP from a `freshwire send --carrier a1`, or auto: A1 over UDP, and over TCP where
+    /// UDP does not pass, from a `freshwire send` with a key.
     #[arg(long, value_enum, default_value_t = CarrierName::Tcp)]
     carrier: CarrierName,
     #[command(flatten)]
@@ -88,6 +90,7 @@ enum Content {
 enum CarrierName {
     Tcp,
     A1,
+    Auto,
 }
 
 /// Where the stream comes from.
@@ -95,7 +98,7 @@ enum Origin {
     /// A sender.
     Peer(Endpoint),
     /// A sender that speaks A1.
-    A1 { endpoint: Endpoint, args: A1Args, joins: bool },
+    A1 { endpoint: Endpoint, args: A1Args, joins: bool, tcp_fallback: bool },
     /// A live server; how long to try while nobody listens there.
     Server(StreamAddress, Duration),
 }
@@ -148,17 +151,20 @@ impl RecvArgs {
                 }
                 Ok(origin)
             }
-            (CarrierName::A1, _) if self.framing != FramingName::Raw => {
+            (CarrierName::A1 | CarrierName::Auto, _) if self.framing != FramingName::Raw => {
                 bail!("A1 carries records as messages of its own: --framing is for TCP")
             }
-            (CarrierName::A1, Origin::Peer(endpoint)) => {
+            (carrier, Origin::Peer(endpoint)) => {
                 self.a1.check(&endpoint)?;
                 if self.a1.interface().is_some() && !self.join {
                     bail!("--interface is for multicast groups: add --join");
                 }
-                Ok(Origin::A1 { endpoint, args: self.a1.clone(), joins: self.join })
+                let tcp_fallback = carrier == CarrierName::Auto;
+                Ok(Origin::A1 { endpoint, args: self.a1.clone(), joins: self.join, tcp_fallback })
             }
-            (CarrierName::A1, _) => bail!("a server's streams come over TCP: --carrier a1 is for a sender"),
+            (CarrierName::A1 | CarrierName::Auto, _) => {
+                bail!("a server's streams come over TCP: --carrier a1 and auto are for a sender")
+            }
         }
     }
 }
@@ -175,11 +181,12 @@ impl Plan {
                     |peer: &str| Endpoint::Connect(peer.to_owned(), std::mem::take(&mut patience)).open();
                 address.open(connect).map(Input::Stream)
             }
-            Origin::A1 { endpoint, args, joins } => {
+            Origin::A1 { endpoint, args, joins, tcp_fallback } => {
                 let mut transport = ConnectionConfig::default();
                 // A reader of the bytes has no numbers to put them in order by.
                 transport.in_order = self.out.is_some();
-                let options = A1Options { transport, joins: *joins, ..A1Options::default() };
+                let tcp_fallback = *tcp_fallback;
+                let options = A1Options { transport, joins: *joins, tcp_fallback, ..A1Options::default() };
                 let note = Some("and what to send: layers, h264 FILE or records");
                 let other = PeerHint { command: "freshwire send --to", note };
                 args.open(endpoint, options, other).map(Input::Messages)

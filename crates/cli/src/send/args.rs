@@ -28,6 +28,7 @@ Examples:
   ffmpeg -i /dev/video0 -f h264 - | freshwire send --to viewer:5000 h264 -
   ffplay -f h264 'tcp://0.0.0.0:5000?listen'                       the viewer, started first
   freshwire send --listen 5000 layers --duration 30s               nc, or freshwire recv, connects
+  freshwire send --to viewer:5000 --peer-key KEY layers            to freshwire recv --carrier auto: A1 over UDP, or TCP
   freshwire send --carrier a1 --to viewer:5000 --peer-key KEY layers    to freshwire recv --carrier a1
   freshwire send --carrier a1 --listen 5000 --group 239.1.2.3:5001 --rate 4Mbit/s layers     to many at once
   my-program | freshwire send --to peer:5000 --policy deadline --deadline 200ms records
@@ -61,9 +62,10 @@ pub(crate) struct SendArgs {
     /// half-way), length-prefixed with 32 bits big-endian.
     #[arg(long, global = true, value_enum, default_value_t = FramingName::Raw)]
     framing: FramingName,
-    /// Carrier of the records: plain TCP, the kernel ring (module tcp_ldc, raw or length-prefixed records), the ring with
-    /// fall-back to TCP, or A1 over UDP. A1 also chooses at each retransmission. Default: auto, without a message if the
-    /// module is missing.
+    /// Carrier of the records: plain TCP, the kernel ring (module tcp_ldc, raw or length-prefixed records), A1 over UDP, or
+    /// auto. A1 also chooses at each retransmission. With --peer-key, or with --key or --allow-key to listen, auto is A1 over
+    /// UDP, and over TCP where UDP does not pass. Without a key it is the kernel ring, or plain TCP where that is missing
+    /// [default: auto, without a message if the ring is missing].
     #[arg(long, global = true, value_enum)]
     carrier: Option<CarrierName>,
     #[command(flatten)]
@@ -172,7 +174,7 @@ enum PolicyName {
 /// The carriers by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum CarrierName {
-    /// The kernel's ring where the module is loaded and the framing permits, else plain TCP.
+    /// With a key A1, over UDP or TCP. Else the kernel's ring where the module is loaded and the framing permits, or plain TCP.
     Auto,
     /// Plain TCP.
     Tcp,
@@ -221,6 +223,8 @@ pub(super) struct Plan {
     window: Duration,
     framing: FramingName,
     carrier: CarrierName,
+    /// The carrier is A1; true: over TCP too, where UDP does not pass.
+    over_a1: Option<bool>,
     /// The carrier was named, so that plain TCP in its place is worth a message.
     pub(super) reports_fallback: bool,
     /// The congestion control that was asked for.
@@ -247,7 +251,8 @@ impl SendArgs {
                 bail!("say where to send: --to HOST:PORT, or --listen PORT to wait for a receiver")
             }
         };
-        if self.carrier == Some(CarrierName::A1) {
+        let over_a1 = self.over_a1();
+        if over_a1.is_some() {
             self.check_a1(&endpoint)?;
         } else {
             self.a1.check_unused()?;
@@ -288,6 +293,7 @@ impl SendArgs {
             window: self.window,
             framing: self.framing,
             carrier: self.carrier.unwrap_or(CarrierName::Auto),
+            over_a1,
             reports_fallback: self.carrier.is_some(),
             congestion: self.congestion.clone(),
             network: self.network.qos(),
@@ -298,6 +304,15 @@ impl SendArgs {
             a1: self.a1.clone(),
             group,
         })
+    }
+
+    /// Whether the carrier is A1; `Some(true)`: over TCP too, where UDP does not pass.
+    fn over_a1(&self) -> Option<bool> {
+        match self.carrier {
+            Some(CarrierName::A1) => Some(false),
+            None | Some(CarrierName::Auto) => self.a1.names_key().then_some(true),
+            Some(CarrierName::Tcp | CarrierName::Kernel) => None,
+        }
     }
 
     fn group(&self, endpoint: &Endpoint) -> anyhow::Result<Option<(GroupConfig, usize)>> {
@@ -372,12 +387,12 @@ impl SendArgs {
 impl Plan {
     /// The connection over A1, if that is the carrier.
     pub(super) fn open_a1(&self) -> Option<anyhow::Result<a1::OpenConnection>> {
-        (self.carrier == CarrierName::A1).then(|| {
+        self.over_a1.map(|tcp_fallback| {
             let mut transport = ConnectionConfig::default();
             if let Some(name) = &self.congestion {
                 transport.congestion = name.parse()?;
             }
-            let options = A1Options { transport, network: self.network, ..A1Options::default() };
+            let options = A1Options { transport, network: self.network, tcp_fallback, ..A1Options::default() };
             self.a1.open(&self.endpoint, options, OTHER_SIDE)
         })
     }
@@ -524,6 +539,22 @@ mod tests {
     }
 
     #[test]
+    fn with_a_key_auto_is_a1_over_udp_or_tcp() {
+        let key = freshwire::a1::generate_key().unwrap().public_key();
+        for (arguments, over_a1) in [
+            ("--to a:1 layers".to_owned(), None),
+            (format!("--to a:1 --peer-key {key} layers"), Some(true)),
+            (format!("--to a:1 --carrier auto --peer-key {key} layers"), Some(true)),
+            (format!("--to a:1 --carrier a1 --peer-key {key} layers"), Some(false)),
+            ("--listen 1 --carrier auto layers".to_owned(), None),
+            ("--listen 1 --key k layers".to_owned(), Some(true)),
+            (format!("--listen 1 --allow-key {key} layers"), Some(true)),
+        ] {
+            assert_eq!(plan(&arguments).unwrap().over_a1, over_a1, "{arguments}");
+        }
+    }
+
+    #[test]
     fn impossible_settings_are_refused_with_a_reason() {
         for (arguments, reason) in [
             ("layers", "say where to send"),
@@ -543,6 +574,8 @@ mod tests {
                 "leave out --reconnect",
             ),
             ("--to a:1 layers --psk f", "--psk is for A1"),
+            ("--to a:1 layers --key f", "say with --peer-key"),
+            ("--to a:1 layers --carrier tcp --key f", "--key is for A1"),
             ("--to a:1 layers --rate 4Mbit/s", "--rate is for A1"),
             ("--to a:1 layers --carrier a1", "--peer-key"),
             ("--listen 1 layers --carrier a1 --framing chunked", "--framing is for TCP"),

@@ -368,6 +368,7 @@ fn tell_carrier(sink: &Sink, plan: &Plan) {
             say("carrier: the kernel's ring, filled with the records that the policy chooses");
         }
         (CarrierInUse::A1, _) => say("carrier: A1"),
+        (CarrierInUse::A1OverTcp, _) => say("carrier: A1 over TCP; UDP does not pass"),
         _ => say("carrier: the kernel's ring, without an engine between"),
     }
 }

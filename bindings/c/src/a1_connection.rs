@@ -45,6 +45,8 @@ pub struct fw_a1_status {
     pub qos_pending: u8,
     /// 1: the quality of service has changed since it was last reported, whichever end requested it.
     pub qos_changed: u8,
+    /// 1: the connection goes over TCP: tcp_fallback permits it, and UDP does not pass.
+    pub over_tcp: u8,
 }
 
 /// How a connection has ended, from FW_CLOSED_LOCAL to FW_CLOSED_OTHER.
@@ -214,6 +216,7 @@ pub unsafe extern "C" fn fw_connection_status(
             rate_exceeded: known.rate_exceeded.into(),
             qos_pending: known.qos_pending.into(),
             qos_changed: known.qos_changed.into(),
+            over_tcp: known.over_tcp.into(),
         };
         status.put(known)
     })

@@ -138,6 +138,8 @@ pub struct fw_node_config {
     pub receive_buffer: u64,
     /// Time for which a waiting thread polls the socket before it sleeps; 0 is not at all.
     pub busy_poll: u64,
+    /// Time without an answer over UDP after which a new connection tries TCP as well, with tcp_fallback; 10 ms to 2 s.
+    pub attempt_delay: u64,
     /// Multicast groups that the node joins on invitation; 0 is none.
     pub join_most: u64,
     /// Weakest protection that this end accepts.
@@ -158,6 +160,8 @@ pub struct fw_node_config {
     pub fec: u8,
     /// Layers, from layer 0 on, whose messages get parity before any other message is sent.
     pub fec_layers: u8,
+    /// 1: connections go over TCP, at the same port, where UDP does not pass; both ends have to permit it.
+    pub tcp_fallback: u8,
 }
 
 /// Returns the default settings of a node: a new key, all peers, and the default quality of service.
@@ -176,6 +180,7 @@ pub extern "C" fn fw_node_config_default() -> fw_node_config {
         backlog: FW_DEFAULT,
         receive_buffer: FW_DEFAULT,
         busy_poll: FW_DEFAULT,
+        attempt_delay: FW_DEFAULT,
         join_most: 0,
         protection: FW_AEAD,
         congestion: FW_COPA,
@@ -186,6 +191,7 @@ pub extern "C" fn fw_node_config_default() -> fw_node_config {
         in_order: 0,
         fec: 1,
         fec_layers: 0,
+        tcp_fallback: 0,
     }
 }
 
@@ -252,6 +258,10 @@ impl fw_node_config {
         if let Some(time) = given(self.busy_poll) {
             config.busy_poll = (time > 0).then(|| Duration::from_nanos(time));
         }
+        if let Some(time) = given(self.attempt_delay) {
+            config.attempt_delay = Duration::from_nanos(time);
+        }
+        config.tcp_fallback = self.tcp_fallback != 0;
         let connection = &mut config.connection;
         connection.maximum = self.maximum.checked()?;
         connection.protection = match self.protection {

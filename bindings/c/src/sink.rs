@@ -472,7 +472,7 @@ pub unsafe extern "C" fn fw_sink_stats(sink: fw_sink, stats: *mut fw_stats) -> f
     })
 }
 
-/// Name of the carrier in use: "tcp", "kernel-ring", "kernel-fed" or "a1"; NULL for a dead handle.
+/// Name of the carrier in use: "tcp", "kernel-ring", "kernel-fed", "a1" or "a1-over-tcp"; NULL for a dead handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_sink_carrier(sink: fw_sink) -> *const c_char {
     let mut name = std::ptr::null();
@@ -483,6 +483,7 @@ pub extern "C" fn fw_sink_carrier(sink: fw_sink) -> *const c_char {
             "kernel-ring" => c"kernel-ring",
             "kernel-fed" => c"kernel-fed",
             "a1" => c"a1",
+            "a1-over-tcp" => c"a1-over-tcp",
             other => {
                 return Err(Failure::new(
                     fw_status::FW_FAILED,

@@ -42,6 +42,8 @@ use crate::waiting::{duration, in_slices, interruptible};
 /// - accept: whether others may connect; backlog: connections that wait for `accept`; ask: decide with `incoming`.
 /// - join: a `Join`, for groups; limits: a `Limits` of the work that strangers can cause.
 /// - receive_buffer: bytes of the socket's buffer; busy_poll: seconds for which a call that waits polls first.
+/// - tcp_fallback: go over TCP, at the same port, where UDP does not pass; both ends have to permit it.
+/// - attempt_delay: seconds without an answer over UDP after which a new connection tries TCP as well, 0.01 to 2.
 ///
 /// For its connections:
 ///
@@ -102,7 +104,7 @@ impl Node {
     #[pyo3(
         signature = (address = "0.0.0.0:0", *, key = None, psk = None, allowed = None, **options),
         text_signature = "(address=\"0.0.0.0:0\", *, key=None, psk=None, allowed=None, accept=True, backlog=128, ask=False, join=None, \
-receive_buffer=2097152, busy_poll=5e-05, limits=..., maximum=..., protection=\"aead\", idle_timeout=30.0, keep_alive=None, \
+receive_buffer=2097152, busy_poll=5e-05, tcp_fallback=False, attempt_delay=0.1, limits=..., maximum=..., protection=\"aead\", idle_timeout=30.0, keep_alive=None, \
 ack_delay=0.025, max_datagram=None, congestion=\"copa\", ecn=True, in_order=False, fec=True, fec_layers=0)"
     )]
     fn new(

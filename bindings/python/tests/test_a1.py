@@ -1,6 +1,8 @@
 """A1: nodes and connections."""
 
 import asyncio
+import contextlib
+import socket
 import threading
 
 import pytest
@@ -149,3 +151,45 @@ def test_a_sink_that_is_not_made_leaves_the_policy_for_another(ends):
     sink.push(b"x")
     assert near.recv(TIMEOUT).payload == b"x"
     assert gate.outstanding == 1 and first.ended is None
+
+
+class Firewall:
+    """A host on the way: TCP goes on to the node, and nobody reads what comes to its UDP port."""
+
+    def __init__(self, to):
+        self.to = to
+        self.tcp = socket.create_server(("127.0.0.1", 0))
+        self.address = self.tcp.getsockname()
+        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.udp.bind(self.address)
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        near, _ = self.tcp.accept()
+        far = socket.create_connection(self.to)
+        for ends in ((near, far), (far, near)):
+            threading.Thread(target=self.forward, args=ends, daemon=True).start()
+
+    @staticmethod
+    def forward(source, to):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                to.sendall(data)
+            to.shutdown(socket.SHUT_WR)
+
+
+def test_records_go_over_tcp_where_udp_does_not_pass():
+    with pytest.raises(ValueError, match=r"Node\(attempt_delay=...\)"):
+        a1.Node("127.0.0.1:0", attempt_delay=5.0)
+    with a1.Node("127.0.0.1:0", tcp_fallback=True) as near, a1.Node("127.0.0.1:0", tcp_fallback=True) as far:
+        wall = Firewall(far.address)
+        connection = near.connect(*wall.address, far.public_key, timeout=TIMEOUT)
+        accepted = far.accept(TIMEOUT)
+        assert connection.status().over_tcp and accepted.status().over_tcp
+        sink = freshwire.Sender().add_a1_sink(connection, choice.fifo())
+        numbers = [sink.push(str(number).encode()) for number in range(100)]
+        payloads = sorted(int(accepted.recv(TIMEOUT).payload) for _ in numbers)
+        assert payloads == list(range(100))
+        assert {fate.outcome for fate in fates_of(sink, 100).values()} == {Outcome.Acked}
+        assert sink.stats().carrier == "a1-over-tcp"
+        wall.udp.close()

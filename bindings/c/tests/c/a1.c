@@ -519,6 +519,108 @@ static void *wait_to_read(void *stream)
 }
 
 /* All bytes arrive in order; a question is answered after its end; what was not finished was cut off. */
+/* What comes on one connection goes on on the other, until both have ended. */
+static void forward(int near, int far)
+{
+	int from[] = { near, far }, open = 2;
+	struct pollfd events[] = { { .fd = near, .events = POLLIN }, { .fd = far, .events = POLLIN } };
+	char bytes[4096];
+
+	while (open > 0) {
+		CHECK(poll(events, 2, (int)(LIMIT / 1000000)) > 0);
+		for (int side = 0; side < 2; side++) {
+			ssize_t count, sent = 0;
+
+			if (!events[side].revents)
+				continue;
+			count = read(from[side], bytes, sizeof bytes);
+			if (count <= 0) {
+				shutdown(from[!side], SHUT_WR);
+				events[side].fd = -1;
+				open--;
+			}
+			while (sent < count) {
+				ssize_t done = send(from[!side], bytes + sent, (size_t)(count - sent), MSG_NOSIGNAL);
+
+				if (done < 0)
+					break;
+				sent += done;
+			}
+		}
+	}
+}
+
+/* A host on the way: TCP goes on to the node, and nobody reads what comes to its UDP port. */
+struct firewall {
+	uint16_t from, to;
+	int tcp, udp;
+};
+
+static void *pass_on(void *argument)
+{
+	struct firewall *wall = argument;
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(wall->to) };
+	int near = accept(wall->tcp, NULL, NULL), far = socket(AF_INET, SOCK_STREAM, 0);
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(near >= 0 && !connect(far, (struct sockaddr *)&address, sizeof address));
+	forward(near, far);
+	close(near);
+	close(far);
+	return NULL;
+}
+
+static void over_tcp_where_udp_does_not_pass(void)
+{
+	fw_node_config config = fw_node_config_default();
+	struct firewall wall = { .tcp = socket(AF_INET, SOCK_STREAM, 0), .udp = socket(AF_INET, SOCK_DGRAM, 0) };
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	socklen_t length = sizeof address;
+	char key[FW_KEY_TEXT], text[FW_ADDRESS_TEXT];
+	uint8_t bytes[16];
+	fw_sender sender_ = sender();
+	fw_connection from, to;
+	fw_message message;
+	fw_a1_status status;
+	fw_node near, far;
+	fw_sink sink;
+	pthread_t thread;
+
+	config.attempt_delay = 5 * SECOND;
+	IS(FW_INVALID, fw_node_bind_with("127.0.0.1:0", &config, &near));
+	CHECK(strstr(fw_last_error(), "fw_node_config.attempt_delay"));
+	config = fw_node_config_default();
+	config.tcp_fallback = 1;
+	OK(fw_node_bind_with("127.0.0.1:0", &config, &near));
+	OK(fw_node_bind_with("127.0.0.1:0", &config, &far));
+	OK(fw_node_public_key(far, key));
+	OK(fw_node_port(far, &wall.to));
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(!bind(wall.tcp, (struct sockaddr *)&address, sizeof address) && !listen(wall.tcp, 1));
+	CHECK(!getsockname(wall.tcp, (struct sockaddr *)&address, &length));
+	CHECK(!bind(wall.udp, (struct sockaddr *)&address, sizeof address));
+	CHECK(!pthread_create(&thread, NULL, pass_on, &wall));
+	snprintf(text, sizeof text, "127.0.0.1:%d", ntohs(address.sin_port));
+	OK(fw_node_connect(near, text, key, NULL, LIMIT, &from));
+	OK(fw_node_accept(far, LIMIT, &to));
+	OK(fw_connection_status(from, &status));
+	CHECK(status.over_tcp);
+	OK(fw_sender_add_a1_sink(sender_, from, NULL, FW_DEFAULT, &sink));
+	CHECK(!strcmp(fw_sink_carrier(sink), "a1-over-tcp"));
+	OK(fw_sink_push(sink, (const uint8_t *)"by tcp", 6, NULL, NULL));
+	OK(fw_connection_recv(to, LIMIT, bytes, sizeof bytes, &message));
+	CHECK(!memcmp(bytes, "by tcp", 6));
+	OK(fw_sink_free(sink));
+	OK(fw_sender_free(sender_));
+	OK(fw_connection_free(from));
+	OK(fw_connection_free(to));
+	OK(fw_node_free(near));
+	OK(fw_node_free(far));
+	JOIN(thread);
+	close(wall.tcp);
+	close(wall.udp);
+}
+
 static void streams(void)
 {
 	fw_node_config config = fw_node_config_default();
@@ -619,6 +721,7 @@ int main(int argc, char **argv)
 	a_freed_node_ends_waits();
 	waits_of_a_connection();
 	one_push_for_a_group();
+	over_tcp_where_udp_does_not_pass();
 	streams();
 	if (argc == 1)
 		forks();

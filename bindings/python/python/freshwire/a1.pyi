@@ -93,6 +93,8 @@ class Node(Iterator[Connection], AsyncIterator[Connection]):
         join: Join | None = None,
         receive_buffer: int = 2097152,
         busy_poll: float | None = 50e-6,
+        tcp_fallback: bool = False,
+        attempt_delay: float = 0.1,
         limits: Limits = ...,
         maximum: Qos = ...,
         protection: _Protection = "aead",
@@ -238,6 +240,7 @@ class ConnectionStatus:
     rate_exceeded: bool
     qos_pending: bool
     qos_changed: bool
+    over_tcp: bool
     closed: Closed | None
 
 @final

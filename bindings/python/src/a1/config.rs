@@ -147,6 +147,8 @@ fn apply_one(config: &mut NodeConfig, name: &str, value: &Bound<'_, PyAny>) -> P
         "backlog" => config.backlog = value.extract()?,
         "receive_buffer" => config.receive_buffer = value.extract()?,
         "busy_poll" => config.busy_poll = optional()?,
+        "tcp_fallback" => config.tcp_fallback = value.extract()?,
+        "attempt_delay" => config.attempt_delay = seconds()?,
         "join" => config.join = value.extract::<Option<Join>>()?.map(|join| join.0),
         _ => return Err(PyTypeError::new_err(format!("Node() has no argument {name}"))),
     }

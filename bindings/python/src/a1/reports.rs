@@ -95,6 +95,8 @@ pub(crate) struct ConnectionStatus {
     qos_pending: bool,
     /// The quality of service has changed since it was last reported, whichever end requested it.
     qos_changed: bool,
+    /// The connection goes over TCP: `tcp_fallback` permits it, and UDP does not pass.
+    over_tcp: bool,
     /// How it has ended; `None` while it is open.
     closed: Option<Closed>,
 }
@@ -106,6 +108,7 @@ impl ConnectionStatus {
             rate_exceeded: status.rate_exceeded,
             qos_pending: status.qos_pending,
             qos_changed: status.qos_changed,
+            over_tcp: status.over_tcp,
             closed: status.closed.map(Closed::new),
         }
     }

@@ -17,6 +17,10 @@
 #[allow(dead_code, unused_imports)]
 #[path = "../../freshwire/src/tcp/estimate.rs"]
 mod estimate;
+#[path = "../../freshwire/src/tcp/foreign.rs"]
+mod foreign;
+#[path = "../../freshwire/src/tcp/recent.rs"]
+mod recent;
 #[path = "ladder/tcp.rs"]
 mod tcp;
 #[path = "ladder/world.rs"]

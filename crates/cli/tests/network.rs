@@ -57,7 +57,6 @@ struct Tap(OwnedFd);
 struct Packet {
     class: u8,
     protocol: u8,
-    source: u16,
     destination: u16,
     payload: usize,
 }
@@ -91,7 +90,7 @@ impl Packet {
         let port = |at: usize| Some(u16::from_be_bytes(head.get(at..at + 2)?.try_into().ok()?));
         let own = if protocol == 6 { usize::from(head.get(12)? >> 4) * 4 } else { 8 };
         let payload = head.len().saturating_sub(own);
-        Some(Self { class, protocol, source: port(0)?, destination: port(2)?, payload })
+        Some(Self { class, protocol, destination: port(2)?, payload })
     }
 
     fn is_to(&self, protocol: u8, port: u16) -> bool {

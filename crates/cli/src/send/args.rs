@@ -392,7 +392,8 @@ impl Plan {
             if let Some(name) = &self.congestion {
                 transport.congestion = name.parse()?;
             }
-            let options = A1Options { transport, network: self.network, tcp_fallback, ..A1Options::default() };
+            let options =
+                A1Options { transport, network: self.network, tcp_fallback, ..A1Options::default() };
             self.a1.open(&self.endpoint, options, OTHER_SIDE)
         })
     }

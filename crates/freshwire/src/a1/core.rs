@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use freshwire_a1::{
     Closed, ConnectConfig, ConnectError as HandshakeError, Connection as Transport, ConnectionHandle,
-    Datagram, Endpoint, EndpointEvent, EndpointStats, Event, Message, Outgoing, PublicKey, Qos, Queue, Source,
+    Datagram, Endpoint, EndpointEvent, EndpointStats, Event, Message, Outgoing, PublicKey, Qos, Queue,
+    Source,
 };
 use freshwire_choice::Reason;
 use freshwire_io::poll::Poller;

@@ -62,8 +62,8 @@ impl TcpSocket {
     }
 
     /// Adds the times since the last call to `out`. The kernel notes them by the wall clock. The conversion has an error of at
-    /// most [`CLOCK_GAP`] if the processor is not taken away three times in a row, and of what the wall clock was set by meanwhile. One system call more than there are; a poller reports the socket as
-    /// [noted](crate::poll::Ready::noted) while there are any.
+    /// most [`CLOCK_GAP`], unless the processor is taken away three times in a row. A step of the wall clock meanwhile adds to it.
+    /// One system call more than there are; a poller reports the socket as [noted](crate::poll::Ready::noted) while there are any.
     ///
     /// # Errors
     ///

@@ -58,7 +58,7 @@ impl Core {
         if self.newcomers.is_full() {
             return self.refuse(now, id, Refusal::new(Refusal::BUSY, CROWDED));
         }
-        if self.config.network.check_towards(incoming.from).is_err() {
+        if self.config.network.check_towards(incoming.from.address).is_err() {
             // The reason names interfaces of this host, which are not for strangers.
             return self.refuse(now, id, Refusal::new(CODE_ABORTED, UNPACED));
         }

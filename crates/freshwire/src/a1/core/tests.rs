@@ -24,7 +24,7 @@ fn connected(count: usize) -> ([Core; 2], Vec<ConnectionHandle>, Timestamp) {
     let mut cores = [core(config()), core(config())];
     let (address, key) = (cores[1].socket().local_addr().unwrap(), cores[1].config.endpoint.key.public_key());
     let mut time = now();
-    let mut connect = || cores[0].connect(time, address, key, &ConnectConfig::default()).unwrap().0;
+    let mut connect = || cores[0].connect(time, address, key, &ConnectConfig::default(), None).unwrap().0;
     let ids: Vec<_> = (0..count).map(|_| connect()).collect();
     for _ in 0..400 {
         for core in &mut cores {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make evidence-hosts` between two network namespaces with a slow link, and an sshd in each. Each test is a function. It needs no
-# root: sshd runs as a user of a namespace of its own, with keys and a configuration in a temporary folder.
+# `make evidence-hosts` between two network namespaces with a slow link, and an SSH server in each. Each test is a function. It needs no
+# root: the server, Dropbear, which no installation starts, runs as a user of a namespace of its own, with keys and a configuration in a temporary folder.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -14,8 +14,6 @@ freshwire=$(realpath "$FRESHWIRE")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export PYTHONPATH=$root/research/python PATH=$PATH:/usr/sbin
-# It starts itself again by its full path.
-sshd=$(command -v sshd)
 ssh=$(command -v ssh)
 
 # What is copied to the machines. The real command has a hundred megabytes in a debug build.
@@ -28,17 +26,16 @@ measure() {
     python3 -m freshwire_lab.hosts --command "$work/freshwire" --out "$work/out" --repeat 1 "$@"
 }
 
-# serve ADDRESS: a script that runs sshd there, as the only user that its namespace has.
+# serve ADDRESS: a script that runs an SSH server there, as the only user that its namespace has.
 serve() {
     local folder=$work/$1
-    mkdir "$folder"
-    ssh-keygen -q -t ed25519 -N '' -f "$folder/host"
-    cp "$work/client.pub" "$folder/keys"
-    printf '%s\n' "ListenAddress $1" "Port 2222" "HostKey $folder/host" "AuthorizedKeysFile $folder/keys" "StrictModes no" \
-        "UsePAM no" "PidFile none" "PasswordAuthentication no" >"$folder/config"
+    mkdir -p "$folder/.ssh"
+    dropbearkey -t ed25519 -f "$folder/host" >/dev/null 2>&1
+    cp "$work/client.pub" "$folder/.ssh/authorized_keys"
     echo "tester:x:1000:1000::$folder:/bin/sh" >"$folder/passwd"
+    chmod -R go= "$folder"
     printf '%s\n' 'set -eu' "mount --bind $folder/passwd /etc/passwd" \
-        "exec unshare --user --map-user=1000 --map-group=1000 $sshd -D -E $folder/log -f $folder/config" >"$folder/start"
+        "exec unshare --user --map-user=1000 --map-group=1000 dropbear -F -E -s -m -p $1:2222 -r $folder/host 2>$folder/log" >"$folder/start"
     echo "unshare --user --map-root-user --mount sh $folder/start"
 }
 

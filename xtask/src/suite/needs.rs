@@ -27,7 +27,7 @@ pub(super) const CRYPTOGRAPHY: Need = Need::Rows(&[(Kind::Python, "cryptography"
 /// What the lab's model of the receive queue needs of Python.
 pub(super) const SIMPY: Need = Need::Rows(&[(Kind::Python, "simpy")]);
 /// Two machines that ssh reaches, in namespaces.
-pub(super) const SSH: Need = Need::Rows(&[(Kind::Program, "ssh"), (Kind::Program, "sshd")]);
+pub(super) const SSH: Need = Need::Rows(&[(Kind::Program, "ssh"), (Kind::Program, "dropbear")]);
 pub(super) const FFMPEG: Need = Need::Rows(&[(Kind::Program, "ffmpeg"), (Kind::Program, "ffprobe")]);
 /// What the elements are compiled against.
 pub(super) const GSTREAMER_HEADERS: Need =

@@ -15,6 +15,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export PYTHONPATH=$root/research/python PATH=$PATH:/usr/sbin
 ssh=$(command -v ssh)
+dropbear=$(command -v dropbear)
 
 # What is copied to the machines. The real command has a hundred megabytes in a debug build.
 small_command() {
@@ -35,7 +36,7 @@ serve() {
     echo "tester:x:1000:1000::$folder:/bin/sh" >"$folder/passwd"
     chmod -R go= "$folder"
     printf '%s\n' 'set -eu' "mount --bind $folder/passwd /etc/passwd" \
-        "exec unshare --user --map-user=1000 --map-group=1000 dropbear -F -E -s -m -p $1:2222 -r $folder/host 2>$folder/log" >"$folder/start"
+        "exec unshare --user --map-user=1000 --map-group=1000 $dropbear -F -E -s -m -p $1:2222 -r $folder/host 2>$folder/log" >"$folder/start"
     echo "unshare --user --map-root-user --mount sh $folder/start"
 }
 

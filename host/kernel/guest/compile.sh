@@ -2,13 +2,22 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # compile.sh: builds both modules for the newest kernel of each series that Debian's releases and their backports have, plain and
 # real-time, with the compiler of the release. Nothing is booted. A series that the modules do not know has to be refused in words.
+# `compile.sh --short` leaves out real-time kernels and the releases to come.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "$0")/lib.sh"
 
 # Each line has a root. The suites of one go together.
-readonly RELEASES=("bookworm bookworm-backports" "trixie trixie-backports" forky sid)
-readonly FLAVOURS=(amd64 rt-amd64)
+releases=("bookworm bookworm-backports" "trixie trixie-backports" forky sid)
+flavours=(amd64 rt-amd64)
+# The short form has roots of its own, which lack the other headers.
+roots=headers
+if [ "${1:-}" = --short ]; then
+    releases=("${releases[@]:0:2}")
+    flavours=(amd64)
+    roots=headers-short
+fi
+readonly releases flavours roots
 # For how many minutes the archive's answer holds.
 readonly FRESH=1440
 
@@ -39,7 +48,7 @@ prepare() {
         return
     fi
     for release in $found; do
-        for flavour in "${FLAVOURS[@]}"; do packages+=("linux-headers-$release-$flavour"); done
+        for flavour in "${flavours[@]}"; do packages+=("linux-headers-$release-$flavour"); done
     done
     rm -f "$place/kernels"
     unpack_root "$place" "${packages[@]}"
@@ -98,14 +107,14 @@ failed=0
 refused=0
 unread=0
 lock headers
-for suites in "${RELEASES[@]}"; do
-    place=$cache/headers/${suites%% *}
+for suites in "${releases[@]}"; do
+    place=$cache/$roots/${suites%% *}
     if ! prepare "$suites"; then
         unread=$((unread + 1))
         continue
     fi
     while read -r release; do
-        for flavour in "${FLAVOURS[@]}"; do
+        for flavour in "${flavours[@]}"; do
             for module in tcp_ldc pkt_push; do compile "$release-$flavour" "$module"; done
         done
     done <"$place/kernels"

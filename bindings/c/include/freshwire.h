@@ -733,7 +733,7 @@ fw_status fw_sink_poll_fate(fw_sink sink, fw_fate *fate);
 // `stats` points to a writable structure.
 fw_status fw_sink_stats(fw_sink sink, fw_stats *stats);
 
-// Name of the carrier in use: "tcp", "kernel-ring", "kernel-fed" or "a1"; NULL for a dead handle.
+// Name of the carrier in use: "tcp", "kernel-ring", "kernel-fed", "a1" or "a1-over-tcp"; NULL for a dead handle.
 const char *fw_sink_carrier(fw_sink sink);
 
 // Sends bytes between two records, such as the answer to a request on the same connection.

@@ -75,6 +75,8 @@ typedef struct {
   uint64_t receive_buffer;
   // Time for which a waiting thread polls the socket before it sleeps; 0 is not at all.
   uint64_t busy_poll;
+  // Time without an answer over UDP after which a new connection tries TCP as well, with tcp_fallback; 10 ms to 2 s.
+  uint64_t attempt_delay;
   // Multicast groups that the node joins on invitation; 0 is none.
   uint64_t join_most;
   // Weakest protection that this end accepts.
@@ -95,6 +97,8 @@ typedef struct {
   uint8_t fec;
   // Layers, from layer 0 on, whose messages get parity before any other message is sent.
   uint8_t fec_layers;
+  // 1: connections go over TCP, at the same port, where UDP does not pass; both ends have to permit it.
+  uint8_t tcp_fallback;
 } fw_node_config;
 
 // Counters of a node since it was bound, mainly of ignored and invalid datagrams.
@@ -193,6 +197,8 @@ typedef struct {
   uint8_t qos_pending;
   // 1: the quality of service has changed since it was last reported, whichever end requested it.
   uint8_t qos_changed;
+  // 1: the connection goes over TCP: tcp_fallback permits it, and UDP does not pass.
+  uint8_t over_tcp;
 } fw_a1_status;
 
 // How a connection has ended, from FW_CLOSED_LOCAL to FW_CLOSED_OTHER.

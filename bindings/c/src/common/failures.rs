@@ -75,7 +75,7 @@ kinds! {
         _ => Kind::Other,
     }
     ReceiveError { Self::Io(_) => Kind::System, _ => Kind::BadStream }
-    BindError { Self::Maximum(_) => Kind::Invalid, _ => Kind::System }
+    BindError { Self::Maximum(_) | Self::AttemptDelay(_) => Kind::Invalid, _ => Kind::System }
     ConnectError { Self::Stopped => Kind::NodeStopped, _ => Kind::NotConnected }
     AcceptError { Self::Qos(_) => Kind::Invalid, _ => Kind::Closed }
     QosError { Self::Ended => Kind::Closed, Self::Pending => Kind::Pending, _ => Kind::Invalid }

@@ -576,7 +576,7 @@ static void over_tcp_where_udp_does_not_pass(void)
 	struct firewall wall = { .tcp = socket(AF_INET, SOCK_STREAM, 0), .udp = socket(AF_INET, SOCK_DGRAM, 0) };
 	struct sockaddr_in address = { .sin_family = AF_INET };
 	socklen_t length = sizeof address;
-	char key[FW_KEY_TEXT], text[FW_ADDRESS_TEXT];
+	char key[FW_KEY_TEXT];
 	uint8_t bytes[16];
 	fw_sender sender_ = sender();
 	fw_connection from, to;
@@ -600,8 +600,7 @@ static void over_tcp_where_udp_does_not_pass(void)
 	CHECK(!getsockname(wall.tcp, (struct sockaddr *)&address, &length));
 	CHECK(!bind(wall.udp, (struct sockaddr *)&address, sizeof address));
 	CHECK(!pthread_create(&thread, NULL, pass_on, &wall));
-	snprintf(text, sizeof text, "127.0.0.1:%d", ntohs(address.sin_port));
-	OK(fw_node_connect(near, text, key, NULL, LIMIT, &from));
+	OK(fw_node_connect(near, "127.0.0.1", ntohs(address.sin_port), key, LIMIT, &from));
 	OK(fw_node_accept(far, LIMIT, &to));
 	OK(fw_connection_status(from, &status));
 	CHECK(status.over_tcp);

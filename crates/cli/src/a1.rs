@@ -240,7 +240,7 @@ impl A1Args {
         let connected = peer::connect_a1(peer, key, config, patience);
         let (node, connection) = connected.map_err(|error| match error {
             PeerError::ConnectA1 { cause, own_key, .. } => {
-                explain(cause, patience, &own_key).context(format!("cannot connect to {peer} over A1"))
+                explain(*cause, patience, &own_key).context(format!("cannot connect to {peer} over A1"))
             }
             error => error.into(),
         })?;

@@ -1,7 +1,7 @@
 //! The DSCP, the ECN bits and the pacing rate on the wire, of the commands as people run them.
 //!
 //! It has no test harness: an unprivileged process must create its namespaces while it has a single thread.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, reason = "a test")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
 mod support;

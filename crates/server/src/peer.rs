@@ -72,7 +72,7 @@ pub enum PeerError {
         /// `HOST:PORT`.
         peer: String,
         /// The transport's words.
-        cause: ConnectError,
+        cause: Box<ConnectError>,
         /// The key of this end, which the peer may not allow.
         own_key: PublicKey,
     },
@@ -221,7 +221,7 @@ pub fn connect_a1(
     let node = Node::bind(any, config).map_err(PeerError::Node)?;
     match node.connect(addresses.as_slice(), key, &ConnectConfig::default().timeout(timeout)) {
         Ok(connection) => Ok((node, connection)),
-        Err(cause) => Err(PeerError::ConnectA1 { peer: peer.to_owned(), cause, own_key }),
+        Err(cause) => Err(PeerError::ConnectA1 { peer: peer.to_owned(), cause: Box::new(cause), own_key }),
     }
 }
 

@@ -102,8 +102,10 @@ fn class_received(socket: &StdUdp) -> u8 {
     // SAFETY: the kernel has filled the control messages.
     let head = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     assert!(!head.is_null());
+    // SAFETY: the head was just found.
+    let data = unsafe { libc::CMSG_DATA(head) };
     // SAFETY: its data is one byte at least.
-    unsafe { libc::CMSG_DATA(head).read() }
+    unsafe { data.read() }
 }
 
 #[test]

@@ -143,9 +143,10 @@ impl Control {
 
     /// Adds a message.
     fn put(&mut self, level: libc::c_int, kind: libc::c_int, data: &[u8]) {
-        // SAFETY: both only compute sizes.
-        let (space, len) =
-            unsafe { (libc::CMSG_SPACE(data.len() as u32), libc::CMSG_LEN(data.len() as u32)) };
+        // SAFETY: it only computes a size.
+        let space = unsafe { libc::CMSG_SPACE(data.len() as u32) };
+        // SAFETY: as above.
+        let len = unsafe { libc::CMSG_LEN(data.len() as u32) };
         // SAFETY: a zeroed cmsghdr is a valid value of that C type.
         let mut head: libc::cmsghdr = unsafe { std::mem::zeroed() };
         (head.cmsg_len, head.cmsg_level, head.cmsg_type) = (len as _, level, kind);

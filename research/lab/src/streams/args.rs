@@ -158,7 +158,7 @@ impl LayersArgs {
         let default = [self.layer_size];
         let sizes = if self.packet_size.is_empty() { &default[..] } else { &self.packet_size };
         let source = |&size: &u64| {
-            if size == 0 || self.layer_size % size != 0 {
+            if size == 0 || !self.layer_size.is_multiple_of(size) {
                 bail!(
                     "records of {size} bytes do not fill a layer of {} bytes; take a divisor for --packet-size",
                     self.layer_size

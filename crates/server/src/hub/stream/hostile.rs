@@ -130,7 +130,7 @@ fn finished(stream: &Stream) -> u64 {
 
 #[test]
 fn a_viewer_whose_ring_is_held_back_or_closed_goes_on() {
-    for (at, word) in [(HOLD, 0), (FLAG, 2)] {
+    for (at, word) in [(HOLD, 0_u64), (FLAG, 2)] {
         let mut world = world();
         let viewer = world.view();
         world.push_until("the first picture", |stream| finished(stream) > 0);

@@ -115,7 +115,8 @@ class Child:
     def end(self) -> float:
         """End it, and return its processor time in seconds."""
         if not self.has_ended():
-            self.process.send_signal(signal.SIGKILL)
+            # Not send_signal(), which takes the status of a process that has just ended.
+            os.kill(self.process.pid, signal.SIGKILL)
             _, _, usage = os.wait4(self.process.pid, 0)
             self.cpu_s = usage.ru_utime + usage.ru_stime
         self.process.returncode = 0

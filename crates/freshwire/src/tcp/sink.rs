@@ -255,7 +255,7 @@ impl TcpSink {
         if !is_whole {
             return Ok(ControlFlow::Break(TurnOutcome::Room(self.path.ack_watch(now))));
         }
-        if self.drained && self.output.is_empty() && self.path.is_calm(now) {
+        if self.drained && (!self.output.is_apart() || self.output.is_empty()) && self.path.is_calm(now) {
             return self.rest(now).map(ControlFlow::Break);
         }
         Ok(ControlFlow::Continue(()))

@@ -260,7 +260,7 @@ mod tests {
             ["let", "is begun", "told by", "x2", "xxxxxxx"]
         );
         let code =
-            "#[test]\nfn a() {}\nfn b() {}\n#[tokio::test(flavor = \"x\")]\n#[ignore]\nasync fn c() {}\n";
+            "#[test]\nfn a() {}\nfn b() {}\n#[tokio::test(flavor = \"x\")]\n#[cfg(unix)]\nasync fn c() {}\n";
         assert_eq!(tests(code), [(2, "a"), (6, "c")]);
     }
 

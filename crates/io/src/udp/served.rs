@@ -111,16 +111,16 @@ impl Served {
     }
 }
 
-/// Room for three control messages, aligned as they have to be.
+/// Room for three control messages, aligned as they have to be: the largest, a source of IPv6, takes 40 bytes.
 #[repr(C, align(8))]
 struct Control {
-    bytes: [u8; 128],
+    bytes: [u8; 3 * 40],
     len: usize,
 }
 
 impl Control {
     fn new() -> Self {
-        Self { bytes: [0; 128], len: 0 }
+        Self { bytes: [0; 3 * 40], len: 0 }
     }
 
     /// The address that datagrams come from.
@@ -151,7 +151,7 @@ impl Control {
         let mut head: libc::cmsghdr = unsafe { std::mem::zeroed() };
         (head.cmsg_len, head.cmsg_level, head.cmsg_type) = (len as _, level, kind);
         let start = len as usize - data.len();
-        let Some(room) = self.bytes.get_mut(self.len..self.len + space as usize) else { return };
+        let room = &mut self.bytes[self.len..self.len + space as usize];
         room[start..len as usize].copy_from_slice(data);
         // SAFETY: there is room for the head before the data.
         unsafe { room.as_mut_ptr().cast::<libc::cmsghdr>().write_unaligned(head) };

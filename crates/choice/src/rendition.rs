@@ -38,6 +38,8 @@ pub struct Adaptive {
     /// For the present rendition.
     live: Live,
     rule: Rule,
+    /// When the newest committed picture was generated.
+    newest: Timestamp,
     /// What the last decision was made with.
     now: Timestamp,
     pipe: u64,
@@ -115,6 +117,7 @@ impl Adaptive {
             selection: Arc::default(),
             live: stream.live(0),
             rule: Rule::default(),
+            newest: Timestamp::ZERO,
             now: Timestamp::ZERO,
             pipe: 0,
             part: Vec::new(),
@@ -207,7 +210,9 @@ impl Adaptive {
             None if seen.wanted != Some(current) => self.selection.stay(seen),
             None => {}
         }
-        let key = newest_key(queue, better).filter(|_| better != current);
+        // One that has waited since before the last change would take the picture back.
+        let is_news = |key: &usize| better != current && queue[*key].generated >= self.newest;
+        let key = newest_key(queue, better).filter(is_news);
         let superseded = queue.iter().position(|record| match rendition_of(record.seq) {
             Some(rendition) if rendition == current => false,
             Some(rendition) if rendition == better => key.is_none_or(|key| record.seq < queue[key].seq),
@@ -332,6 +337,9 @@ impl Choice for Adaptive {
         let is_sent = outcome.reason().is_none();
         if is_sent {
             let is_key = rendition.is_some() && record.is_key();
+            if rendition.is_some() {
+                self.newest = self.newest.max(record.generated);
+            }
             if let Some(rendition) = rendition.filter(|_| rendition != self.selection.get().current) {
                 self.change(rendition);
             }

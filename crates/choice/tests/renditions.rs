@@ -391,6 +391,18 @@ fn sound_is_never_late_for_a_change() {
     assert!(seen.sound >= 60_000 / 21 - 30, "{} frames", seen.sound);
 }
 
+/// A whole group of the one before waits behind a key frame that takes seconds, and is wanted again then.
+#[test]
+fn the_picture_never_goes_back_with_a_change() {
+    let rendition = |kbit, key, shift| Rendition { kbit, key, shift, away: (0, 0) };
+    let renditions = [rendition(1084.0, 0.35, 175), rendition(468.0, 0.58, 138), rendition(124.0, 0.69, 177)];
+    let rates = [222, 10, 25, 98, 0, 0, 0, 0];
+    let rate = |ms: u64| 8000.0 * f64::from(rates[(ms / 1500) as usize % rates.len()]);
+    // `run` asserts it.
+    let seen = World { has_sound: true, ..world(&renditions, &rate) }.run(12);
+    assert!(seen.changes.len() >= 2, "{:?}", seen.changes);
+}
+
 /// Whatever the renditions and the path are, and however units are lost before the queue: nothing is sent that the receiver
 /// cannot decode, which `run` asserts.
 #[test]

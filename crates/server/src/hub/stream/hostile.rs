@@ -28,9 +28,9 @@ struct World {
     memory: File,
 }
 
-/// A stream with one ring.
-fn world() -> World {
-    let config = HubConfig { max_viewers: 1, stall_timeout: Duration::from_secs(1), ..HubConfig::default() };
+/// A stream with one ring. The engine looks at a ring that nobody calls for after a second: a viewer that is to go on needs more.
+fn world(stall_timeout: Duration) -> World {
+    let config = HubConfig { max_viewers: 1, stall_timeout, ..HubConfig::default() };
     let hub = Hub::new(config).unwrap();
     let stream = hub.stream("live").unwrap();
     let publisher = stream.publish("test", None).unwrap();
@@ -131,7 +131,7 @@ fn finished(stream: &Stream) -> u64 {
 #[test]
 fn a_viewer_whose_ring_is_held_back_or_closed_goes_on() {
     for (at, word) in [(HOLD, 0_u64), (FLAG, 2)] {
-        let mut world = world();
+        let mut world = world(PATIENCE / 4);
         let viewer = world.view();
         world.push_until("the first picture", |stream| finished(stream) > 0);
         world.write(at, word);
@@ -147,7 +147,7 @@ fn a_viewer_whose_ring_is_held_back_or_closed_goes_on() {
 
 #[test]
 fn a_hold_does_not_outlive_the_viewer() {
-    let mut world = world();
+    let mut world = world(PATIENCE / 4);
     let first = world.view();
     world.push_until("the first picture", |stream| finished(stream) > 0);
     drop(first);
@@ -159,7 +159,7 @@ fn a_hold_does_not_outlive_the_viewer() {
 /// Its oldest record is in the hands of a process that does not let go, so its slots are used up for good.
 #[test]
 fn a_viewer_whose_ring_gives_nothing_any_more_is_given_up() {
-    let mut world = world();
+    let mut world = world(Duration::from_secs(1));
     let viewer = world.view();
     world.push_until("the first picture", |stream| finished(stream) > 0);
     // One held record is passed over: whoever wants the ring to stand still holds each.

@@ -38,8 +38,8 @@ pub struct Adaptive {
     /// For the present rendition.
     live: Live,
     rule: Rule,
-    /// When the newest committed picture was generated.
-    newest: Timestamp,
+    /// When the key frame of the last change was generated.
+    changed: Timestamp,
     /// What the last decision was made with.
     now: Timestamp,
     pipe: u64,
@@ -117,7 +117,7 @@ impl Adaptive {
             selection: Arc::default(),
             live: stream.live(0),
             rule: Rule::default(),
-            newest: Timestamp::ZERO,
+            changed: Timestamp::ZERO,
             now: Timestamp::ZERO,
             pipe: 0,
             part: Vec::new(),
@@ -210,8 +210,8 @@ impl Adaptive {
             None if seen.wanted != Some(current) => self.selection.stay(seen),
             None => {}
         }
-        // One that has waited since before the last change would take the picture back.
-        let is_news = |key: &usize| better != current && queue[*key].generated >= self.newest;
+        // An older one would take the picture back. Newer is not asked for: a rendition may be behind the others for good.
+        let is_news = |key: &usize| better != current && queue[*key].generated >= self.changed;
         let key = newest_key(queue, better).filter(is_news);
         let superseded = queue.iter().position(|record| match rendition_of(record.seq) {
             Some(rendition) if rendition == current => false,
@@ -337,10 +337,8 @@ impl Choice for Adaptive {
         let is_sent = outcome.reason().is_none();
         if is_sent {
             let is_key = rendition.is_some() && record.is_key();
-            if rendition.is_some() {
-                self.newest = self.newest.max(record.generated);
-            }
             if let Some(rendition) = rendition.filter(|_| rendition != self.selection.get().current) {
+                self.changed = record.generated;
                 self.change(rendition);
             }
             self.rule.sent(self.now, record.len, is_key, self.pipe);

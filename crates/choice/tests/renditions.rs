@@ -30,10 +30,12 @@ struct Rendition {
     shift: u64,
     /// It has no source from and until these times, in ms.
     away: (u64, u64),
+    /// How old its pictures are when they come, in ms.
+    delay: u64,
 }
 
 const fn rendition(kbit: f64, shift: u64) -> Rendition {
-    Rendition { kbit, key: 0.3, shift, away: (u64::MAX, u64::MAX) }
+    Rendition { kbit, key: 0.3, shift, away: (u64::MAX, u64::MAX), delay: 0 }
 }
 
 const THREE: [Rendition; 3] = [rendition(1000.0, 0), rendition(400.0, 17), rendition(150.0, 31)];
@@ -207,7 +209,7 @@ impl World<'_> {
             let seq = ((number as u64) << RENDITION_BITS) + next[number];
             let refs = [u32::from(!key), 0];
             let layer = u8::from(!key);
-            let (generated, deadline) = (at(ms), at(ms + 4000));
+            let (generated, deadline) = (at(ms - rendition.delay.min(ms)), at(ms + 4000));
             let len = rendition.len(picture);
             units.push(Record { len, refs, layer, generated, deadline, ..Record::numbered(seq) });
         }
@@ -222,6 +224,7 @@ impl World<'_> {
         let (mut seat, mut path, mut queue) = (Seat::default(), Path::default(), Vec::<Record>::new());
         let (mut next, mut seen, mut have) = ([0; 4], Observation::default(), BTreeSet::new());
         let mut newest = None;
+        let delay = self.renditions.iter().map(|rendition| rendition.delay).max().unwrap_or(0);
         for ms in 0..(JOIN + seconds * 1000) {
             for (number, rendition) in self.renditions.iter().enumerate() {
                 for (edge, is_present) in [(rendition.away.0, false), (rendition.away.1, true)] {
@@ -277,7 +280,7 @@ impl World<'_> {
                 }
                 have.insert(record.seq);
                 let generated = (record.generated.as_nanos() / MS).saturating_sub(JOIN);
-                assert!(newest.is_none_or(|newest| newest <= generated), "the picture goes back");
+                assert!(newest.is_none_or(|newest| newest <= generated + delay), "the picture goes back");
                 newest = Some(generated);
                 seen.shown.push((now + RTT / 2, generated));
             }
@@ -391,10 +394,26 @@ fn sound_is_never_late_for_a_change() {
     assert!(seen.sound >= 60_000 / 21 - 30, "{} frames", seen.sound);
 }
 
+/// An encoder of many pixels takes longer than the others, or a source was started later.
+#[test]
+fn a_rendition_that_is_always_behind_the_others_is_taken() {
+    for delay in [1, 40, 300, 1500] {
+        for best in 0..2 {
+            let mut renditions = THREE;
+            renditions[best].delay = delay;
+            let rate = [5e6, 600_000.0][best];
+            let seen = world(&renditions, &|_| rate).run(30);
+            let last = seen.changes.last().map(|change| change.1);
+            assert_eq!(last, Some(best), "{delay} ms: {:?}", seen.changes);
+            assert!(seen.longest_gap(12_000, 30_000) <= 700, "{delay} ms: {:?}", seen.changes);
+        }
+    }
+}
+
 /// A whole group of the one before waits behind a key frame that takes seconds, and is wanted again then.
 #[test]
 fn the_picture_never_goes_back_with_a_change() {
-    let rendition = |kbit, key, shift| Rendition { kbit, key, shift, away: (0, 0) };
+    let rendition = |kbit, key, shift| Rendition { kbit, key, shift, away: (0, 0), delay: 0 };
     let renditions = [rendition(1084.0, 0.35, 175), rendition(468.0, 0.58, 138), rendition(124.0, 0.69, 177)];
     let rates = [222, 10, 25, 98, 0, 0, 0, 0];
     let rate = |ms: u64| 8000.0 * f64::from(rates[(ms / 1500) as usize % rates.len()]);
@@ -414,6 +433,7 @@ fn never_what_cannot_be_decoded() {
             key: 0.02 + f64::from(key) / 300.0,
             shift: shift.into(),
             away: (u64::from(away[0]), u64::from(away[0]) + u64::from(away[1])),
+            delay: 0,
         });
         let renditions = [renditions[0], Rendition { away: (0, 0), ..renditions[1] }, renditions[2]];
         let rate = |ms: u64| 1000.0 * 8.0 * f64::from(rates[(ms / 1500) as usize % rates.len()]);

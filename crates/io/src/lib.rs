@@ -10,6 +10,7 @@ mod page;
 pub mod poll;
 mod process;
 mod random;
+mod stamps;
 pub mod tcp;
 pub mod udp;
 

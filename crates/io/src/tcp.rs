@@ -7,7 +7,8 @@ mod local;
 mod open;
 mod options;
 
-pub use acks::{AckTime, CLOCK_GAP, Stage};
+pub use crate::stamps::{CLOCK_GAP, Stage};
+pub use acks::AckTime;
 pub use batch::{BatchWrite, SendBatch};
 pub use info::TcpInfo;
 pub use local::LocalPeer;

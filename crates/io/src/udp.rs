@@ -2,7 +2,9 @@
 //! of both ends, no fragmentation, multicast groups.
 
 mod buffer;
+mod control;
 mod datagram;
+mod departures;
 mod multicast;
 mod route;
 mod served;
@@ -11,6 +13,7 @@ mod tests;
 
 pub use buffer::ReceiveBuffer;
 pub use datagram::{Ecn, Incoming, MAX_DATAGRAM_BYTES, Outgoing, Sent, plain};
+pub use departures::{DepartureNote, departures, note_departures, send_noted};
 pub use multicast::{Group, Interface};
 pub use route::Route;
 
@@ -23,8 +26,10 @@ use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::network::{NetworkQos, NetworkQosError};
+use control::Ends;
 use datagram::{addressed, to_quinn};
-use served::{Ends, Served};
+use departures::send_marked;
+use served::Served;
 
 /// How a [`UdpSocket`] is made.
 #[derive(Clone, Copy, Debug, Default)]
@@ -217,6 +222,27 @@ impl UdpSocket {
         }
     }
 
+    /// Sends one datagram. The kernel notes when it leaves, with this number, as the socket was [prepared](note_departures) for.
+    ///
+    /// # Errors
+    ///
+    /// If the destination is unreachable at this moment.
+    pub fn send_noted(&mut self, outgoing: &Outgoing<'_>, id: u32) -> io::Result<Sent> {
+        let (ends, bytes) = (self.ends(outgoing), outgoing.bytes);
+        let sent = match &mut self.served {
+            Some(served) => {
+                served.send(self.socket.as_fd(), &ends, outgoing.ecn, (bytes, bytes.len()), Some(id))
+            }
+            None => send_marked(self.socket.as_fd(), &ends, outgoing.ecn, bytes, id),
+        };
+        match sent {
+            Ok(()) => Ok(Sent::All),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Sent::Part(0)),
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => Ok(Sent::TooLarge(0)),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Fills `buffer` with what has arrived, in the order of arrival and at most as much as it holds; see
     /// [`ReceiveBuffer::datagrams`]. False: nothing is there.
     ///
@@ -228,18 +254,16 @@ impl UdpSocket {
     }
 
     fn send_batch(&mut self, outgoing: &Outgoing<'_>, bytes: &[u8], segment: usize) -> io::Result<()> {
-        let source = outgoing.from.map(|ip| self.sourced(ip, outgoing.to));
-        let to = addressed(outgoing.to, self.is_v6);
+        let ends = self.ends(outgoing);
         if let Some(served) = &mut self.served {
-            let ends = Ends { to, from: source, is_v4: outgoing.to.is_ipv4() };
-            return served.send(self.socket.as_fd(), &ends, outgoing.ecn, (bytes, segment));
+            return served.send(self.socket.as_fd(), &ends, outgoing.ecn, (bytes, segment), None);
         }
         let transmit = Transmit {
-            destination: to,
+            destination: ends.to,
             ecn: outgoing.ecn.map(to_quinn),
             contents: bytes,
             segment_size: (bytes.len() > segment).then_some(segment),
-            src_ip: source,
+            src_ip: ends.from,
         };
         self.state.try_send(UdpSockRef::from(&self.socket), &transmit)
     }
@@ -263,6 +287,14 @@ impl UdpSocket {
         self.segments = 1;
         self.state = UdpSocketState::new(UdpSockRef::from(&self.socket))?;
         Ok(())
+    }
+
+    fn ends(&self, outgoing: &Outgoing<'_>) -> Ends {
+        Ends {
+            to: addressed(outgoing.to, self.is_v6),
+            from: outgoing.from.map(|ip| self.sourced(ip, outgoing.to)),
+            is_v4: outgoing.to.is_ipv4(),
+        }
     }
 
     /// The source goes by the destination's family: a mapped destination takes its source as IPv4.

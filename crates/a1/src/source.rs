@@ -35,6 +35,11 @@ pub trait Source {
     /// Adds `bytes` bytes of the payload of a taken record to `out`, from `offset` on.
     fn read(&self, token: u64, offset: u32, bytes: usize, out: &mut Vec<u8>);
 
+    /// The packet that begins at `at` in the buffer of datagrams has the last byte of a taken record, for the first time.
+    fn ends_in(&mut self, token: u64, at: usize) {
+        let _ = (token, at);
+    }
+
     /// A taken record is done with: [`Outcome::Acked`], or [`Outcome::Dropped`] if it was abandoned. Its bytes are not read any
     /// more.
     fn settle(&mut self, now: Timestamp, token: u64, outcome: Outcome);

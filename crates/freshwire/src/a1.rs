@@ -39,6 +39,7 @@ mod config;
 mod connecting;
 mod connection;
 mod core;
+mod departing;
 mod driver;
 mod error;
 mod events;

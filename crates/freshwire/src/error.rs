@@ -109,6 +109,9 @@ pub enum SenderError {
         /// Slots that this number of keys needs.
         needed: u32,
     },
+    /// The sink's path or source notes no departures.
+    #[error("{0} notes no departures: leave `departures` out")]
+    NoDepartures(&'static str),
     /// The A1 connection or group has a sink already.
     #[error("the A1 connection or group has a sink already")]
     HasSink,

@@ -115,12 +115,13 @@ impl Sender {
     }
 
     /// Serves a receiver of datagrams from a free ring, as [`add_sink`](Self::add_sink) does over TCP. `config` gives policy, framing,
-    /// keys and linger; the other settings have no effect. Every piece of the framing has to be whole packets. Fates are complete when the last packet is handed
-    /// over, and nothing can be interjected.
+    /// keys, linger and `departures`; the other settings have no effect. Every piece of the framing has to be whole packets. Fates are complete when the last packet is
+    /// handed over, with `departures` when it has left for the device or did not within five seconds. Nothing can be interjected.
     ///
     /// # Errors
     ///
-    /// If no ring is free, if the ring has too few slots for [`SinkConfig::keys`], or if the sender has no engine.
+    /// If no ring is free, if the ring has too few slots for [`SinkConfig::keys`], or if the sender has no engine. If `departures` are wanted
+    /// of a path that [notes none](DatagramPath::notes_departures).
     pub fn add_datagram_sink(
         &mut self,
         path: Box<dyn DatagramPath>,
@@ -128,6 +129,9 @@ impl Sender {
     ) -> Result<Sink, SenderError> {
         let (at, place) = self.engines.as_ref().ok_or(SenderError::NoEngine)?.place();
         self.check_keys(&config)?;
+        if config.departures && !path.notes_departures() {
+            return Err(SenderError::NoDepartures("the path over datagrams"));
+        }
         let consumer = self.free_ring()?;
         let NewSink { id: number, sink, .. } = self.engine(at)?.add_datagrams(path, consumer, config, place);
         self.enter(&sink, Route::Engine(EngineSinkId { engine: at, number }));

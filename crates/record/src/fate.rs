@@ -49,10 +49,11 @@ pub struct Fate {
     /// Time at which its last byte was acknowledged. `None` if it was not, or if the time is unknown to a millisecond or a twentieth
     /// of the record's delay.
     pub acked_at: Option<Timestamp>,
-    /// Time at which its last byte entered the queueing discipline of the network interface. `None` unless the sink notes departures.
+    /// Time at which its last byte first entered the queueing discipline of the network interface. `None` unless the sink notes departures, or if
+    /// the kernel had no room for the note.
     pub scheduled_at: Option<Timestamp>,
-    /// Time at which the interface's driver had its last byte for the device. `None` unless the sink notes departures and the
-    /// driver reports them.
+    /// Time at which the interface's driver first had its last byte for the device. `None` unless the sink notes departures and the
+    /// driver reports them. `None` too if a queue in front of the device dropped it, or if the kernel had no room for the note.
     pub departed_at: Option<Timestamp>,
     /// Bytes committed and not yet on the wire at the record's commit point.
     pub horizon: u32,

@@ -351,6 +351,9 @@ impl Connection {
             } else {
                 self.stats.payload_sent += bytes;
             }
+            if matches!(chosen, Pick::First(_)) && piece.head.end {
+                source.ends_in(piece.token, draft.begin - DATA_HEADER);
+            }
             let link = self.link(now);
             match chosen {
                 Pick::Again(_) => self.outbox.protect_repair(now, &piece.part, &link),

@@ -71,6 +71,9 @@ impl Connection {
         config: SinkConfig,
         limits: BufferLimits,
     ) -> Result<BufferSink, SenderError> {
+        if config.departures {
+            return Err(SenderError::NoDepartures("a sink of the application's buffers"));
+        }
         let shared = Arc::new(Shared::new(limits));
         let sink = self.attach(0, config, |stats| Box::new(BufferSource::new(shared.clone(), stats)))?;
         Ok(BufferSink { shared, notifier: self.notifier(), sink })

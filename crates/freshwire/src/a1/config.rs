@@ -224,18 +224,31 @@ pub struct SinkConfig {
     /// Time for a dropped sink to deliver the records in progress. Default:
     /// [`DEFAULT_LINGER`](crate::sink::DEFAULT_LINGER).
     pub linger: Duration,
+    /// Whether fates say when the packet with the record's last byte [entered the queueing discipline](crate::Fate::scheduled_at) and
+    /// [left for the device](crate::Fate::departed_at), by the kernel's timestamps. The times are those of its first transmission, also if
+    /// it is lost and sent again. Linux 6.13 or newer. Records that leave over TCP ([`NodeConfig::tcp_fallback`]) have neither time, and multicast
+    /// groups and [`BufferSink`](super::BufferSink) refuse the option. Such a packet is a system call of its own, and costs three more.
+    /// Default: `false`.
+    pub departures: bool,
 }
 
 impl SinkConfig {
     /// Creates the default configuration with this policy.
     pub fn new(policy: impl Choice + 'static) -> Self {
-        Self { policy: Box::new(policy), linger: crate::sink::DEFAULT_LINGER }
+        Self { policy: Box::new(policy), linger: crate::sink::DEFAULT_LINGER, departures: false }
     }
 
     /// Sets the time for a dropped sink to deliver the records in progress.
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
+        self
+    }
+
+    /// Sets whether fates say when records departed.
+    #[must_use]
+    pub fn departures(mut self, wanted: bool) -> Self {
+        self.departures = wanted;
         self
     }
 }

@@ -282,7 +282,10 @@ impl Connection {
     /// Feeds it from a ring.
     pub(crate) fn serve(&self, consumer: Consumer, config: SinkConfig) -> Result<Sink, SenderError> {
         let ring = consumer.ring();
-        self.attach(ring, config, |shared| Box::new(RingSource::new(consumer, shared)))
+        let departures = config.departures;
+        self.attach(ring, config, |shared| {
+            Box::new(RingSource::new(consumer, shared).telling_ends(departures))
+        })
     }
 
     /// Feeds it, and counts what that does.
@@ -293,13 +296,16 @@ impl Connection {
         make_source: impl FnOnce(Arc<SinkShared>) -> Box<dyn RecordSource>,
     ) -> Result<Sink, SenderError> {
         let shared = Arc::new(SinkShared::new(CarrierInUse::A1, None, None));
-        let SinkConfig { policy, linger } = config;
+        let SinkConfig { policy, linger, departures } = config;
         let sink = AttachedSink::new(make_source(Arc::clone(&shared)), Arc::clone(&shared));
         self.0.node.act(|core, _| {
             match core.peer(self.0.id).map(|peer| &peer.state) {
                 Some(State::Open) => {}
                 Some(State::Closed(closed)) => return Err(SenderError::ConnectionEnded(closed.clone())),
                 _ => return Err(SenderError::NotConnected),
+            }
+            if departures {
+                core.note_departures()?;
             }
             if !core.attach(self.0.id, sink) {
                 return Err(SenderError::HasSink);

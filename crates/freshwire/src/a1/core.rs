@@ -25,6 +25,7 @@ use self::attempts::Fallback;
 use self::newcomers::Newcomers;
 use super::codes::{CODE_ABORTED, CODE_DONE};
 use super::config::NodeConfig;
+use super::departing::Departing;
 use super::driver::{Activity, Condvar, Protocol, RING_SCAN};
 use super::error::{BindError, ConnectError, NodeStopped};
 use super::group_config::{GroupConfig, GroupError, InviteError};
@@ -56,6 +57,7 @@ pub(super) struct Core {
     route: Route,
     arrived: ReceiveBuffer,
     outbound: Outbound,
+    departing: Departing,
     peers: BTreeMap<ConnectionHandle, Peer>,
     /// Connections with a sink.
     sinks: BTreeMap<ConnectionHandle, AttachedSink>,
@@ -115,6 +117,7 @@ impl Core {
             config,
             arrived: ReceiveBuffer::default(),
             outbound: Outbound::default(),
+            departing: Departing::default(),
             peers: BTreeMap::new(),
             sinks: BTreeMap::new(),
             closing: Vec::new(),
@@ -196,6 +199,11 @@ impl Core {
             self.endpoint.wake(id);
         }
         is_free
+    }
+
+    /// Has the kernel note when datagrams leave that ask for it.
+    pub(super) fn note_departures(&mut self) -> io::Result<()> {
+        self.departing.ask(&self.socket)
     }
 
     /// Applies a request of a sink's owner.
@@ -371,6 +379,12 @@ impl Core {
                 self.rest(id, now);
                 return true;
             };
+            if let Some(sink) = self.sinks.get_mut(&id) {
+                let ends = sink.source.take_ends();
+                if !outgoing.to.is_tcp {
+                    self.departing.add(sink.shared(), ends, self.outbound.noted());
+                }
+            }
             if !self.send(outgoing) {
                 return false;
             }
@@ -525,6 +539,30 @@ impl Core {
         self.advance(now);
     }
 
+    /// Takes in the datagrams that the socket has. False: it has none. The clock is read after the datagrams. If this thread were descheduled in between, an earlier reading
+    /// would shorten a round trip by that time. The shortest round trip is the reference for all others.
+    fn fetch(&mut self, clock: &dyn Fn() -> Timestamp) -> bool {
+        for fetch in 0..FETCHES_PER_TURN {
+            // An error is an ICMP message about an earlier datagram: what it tells is no proof of anything.
+            if !matches!(self.socket.receive(&mut self.arrived), Ok(true)) {
+                return fetch > 0;
+            }
+            let now = clock();
+            let datagrams = self.arrived.datagrams().map(|datagram| Datagram {
+                from: datagram.from.into(),
+                to: datagram.to,
+                marked: datagram.ecn == Some(Ecn::Ce),
+                bytes: datagram.bytes,
+            });
+            self.endpoint.handle_batch(now, datagrams);
+            if !self.arrived.is_full() {
+                return true;
+            }
+        }
+        self.has_more = true;
+        true
+    }
+
     fn end_all(&mut self, now: Timestamp, error: &SinkError) {
         self.is_stopped = true;
         self.groups.end_all(now, error);
@@ -553,28 +591,11 @@ impl Protocol for Core {
         &self.socket
     }
 
-    /// The clock is read after the datagrams. If this thread were descheduled in between, an earlier reading
-    /// would shorten a round trip by that time. The shortest round trip is the reference for all others.
     fn receive(&mut self, clock: &dyn Fn() -> Timestamp) -> bool {
-        for fetch in 0..FETCHES_PER_TURN {
-            // An error is an ICMP message about an earlier datagram: what it tells is no proof of anything.
-            if !matches!(self.socket.receive(&mut self.arrived), Ok(true)) {
-                return fetch > 0;
-            }
-            let now = clock();
-            let datagrams = self.arrived.datagrams().map(|datagram| Datagram {
-                from: datagram.from.into(),
-                to: datagram.to,
-                marked: datagram.ecn == Some(Ecn::Ce),
-                bytes: datagram.bytes,
-            });
-            self.endpoint.handle_batch(now, datagrams);
-            if !self.arrived.is_full() {
-                return true;
-            }
-        }
-        self.has_more = true;
-        true
+        let has_received = self.fetch(clock);
+        // After the datagrams, so that every acknowledgement among them finds its record's departure.
+        self.departing.take_in(&self.socket);
+        has_received
     }
 
     fn receive_other(&mut self, clock: &dyn Fn() -> Timestamp, token: u64) {

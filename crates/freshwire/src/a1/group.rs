@@ -87,7 +87,10 @@ impl Group {
         make_source: impl FnOnce(Arc<SinkShared>) -> Box<dyn RecordSource>,
     ) -> Result<Sink, SenderError> {
         let shared = Arc::new(SinkShared::new(CarrierInUse::A1, None, None));
-        let SinkConfig { policy, linger } = config;
+        let SinkConfig { policy, linger, departures } = config;
+        if departures {
+            return Err(SenderError::NoDepartures("a multicast group"));
+        }
         let sink = AttachedSink::new(make_source(Arc::clone(&shared)), Arc::clone(&shared));
         self.0.node.act(|core, _| core.groups().attach(self.0.id, sink, policy))?;
         Ok(Sink::new(ring, shared, Box::new(NodeServer(self.clone())), linger))

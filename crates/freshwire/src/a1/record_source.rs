@@ -6,6 +6,12 @@ use freshwire_record::Timestamp;
 
 /// A source with an end, which producers fill on other threads.
 pub(super) trait RecordSource: Source + Send {
+    /// The packets in which records ended since the last call: where they begin in the buffer of datagrams, and the records' indexes. Empty
+    /// unless the sink notes departures.
+    fn take_ends(&mut self) -> Vec<(usize, u64)> {
+        Vec::new()
+    }
+
     /// Whether a producer has called since the last rest.
     fn notified(&self) -> bool;
 

@@ -38,6 +38,11 @@ impl AttachedSink {
         Self { source, shared, closing: None, give_up_at: Timestamp::MAX, seen: 0 }
     }
 
+    /// The sink's side that its owner sees.
+    pub(super) fn shared(&self) -> &Arc<SinkShared> {
+        &self.shared
+    }
+
     /// The connection goes over TCP, or over UDP, from now on.
     pub(super) fn set_over_tcp(&self, is_over_tcp: bool) {
         self.shared.set_over_tcp(is_over_tcp);

@@ -21,11 +21,19 @@ pub(super) struct RingSource {
     acked: u64,
     /// The connection has looked since the last rest.
     has_looked: bool,
+    /// Packets in which records ended, if the sink notes departures.
+    ends: Option<Vec<(usize, u64)>>,
 }
 
 impl RingSource {
     pub(super) fn new(consumer: Consumer, shared: Arc<SinkShared>) -> Self {
-        Self { consumer, shared, queued: Vec::new(), taken: Sequence::default(), acked: 0, has_looked: true }
+        let taken = Sequence::default();
+        Self { consumer, shared, queued: Vec::new(), taken, acked: 0, has_looked: true, ends: None }
+    }
+
+    /// Sets whether it tells in which packets records end.
+    pub(super) fn telling_ends(self, wanted: bool) -> Self {
+        Self { ends: wanted.then(Vec::new), ..self }
     }
 
     fn abandon(&mut self, taken: &freshwire_ring::Taken, reason: Reason, now: Timestamp) {
@@ -78,6 +86,12 @@ impl Source for RingSource {
         }
     }
 
+    fn ends_in(&mut self, token: u64, at: usize) {
+        if let Some(ends) = &mut self.ends {
+            ends.push((at, token));
+        }
+    }
+
     fn settle(&mut self, now: Timestamp, token: u64, outcome: Outcome) {
         let Some(taken) = self.taken.remove(token) else { return };
         match outcome.reason() {
@@ -95,6 +109,10 @@ impl Source for RingSource {
 }
 
 impl RecordSource for RingSource {
+    fn take_ends(&mut self) -> Vec<(usize, u64)> {
+        self.ends.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     fn notified(&self) -> bool {
         self.consumer.notified()
     }

@@ -3,6 +3,7 @@
 use std::io;
 
 use freshwire_choice::{LinkView, Record};
+use freshwire_io::udp::DepartureNote;
 use freshwire_record::Timestamp;
 
 use crate::stats::PathRate;
@@ -21,6 +22,29 @@ pub trait DatagramPath: Send {
     /// place of dropped records. The path may gather packets for one system call until [`flush`](Self::flush). A packet that
     /// the system does not take is lost, as on the way.
     fn send(&mut self, now: Timestamp, record: Option<&Record>, packets: &[u8]);
+
+    /// Whether the path notes when packets leave, for sinks with [`SinkConfig::departures`](crate::SinkConfig::departures). Default:
+    /// `false`; such a sink is refused.
+    fn notes_departures(&self) -> bool {
+        false
+    }
+
+    /// As [`send`](Self::send), for the pieces that end `record`: the path notes when the last of these packets leaves, with the
+    /// number `id`. Called if the path notes departures and the sink asks for them.
+    fn send_last(&mut self, now: Timestamp, record: &Record, packets: &[u8], id: u32) {
+        let _ = id;
+        self.send(now, Some(record), packets);
+    }
+
+    /// Adds what was noted since the last call, in the order of sending for each stage.
+    ///
+    /// # Errors
+    ///
+    /// If the sink has to end.
+    fn departures(&mut self, out: &mut Vec<DepartureNote>) -> io::Result<()> {
+        let _ = out;
+        Ok(())
+    }
 
     /// Hands over what was gathered. Returns the bytes handed over and the number of system calls since the last flush.
     ///

@@ -8,6 +8,7 @@ use freshwire_media::framing::Piece;
 use freshwire_record::Timestamp;
 use freshwire_ring::{Consumer, Taken};
 
+use super::leaving::{LOOK as NOTE_LOOK, Leaving};
 use super::path::DatagramPath;
 use crate::sink::config::SinkConfig;
 use crate::sink::ended::{CloseMode, SinkError};
@@ -31,6 +32,8 @@ pub(crate) struct DatagramSink {
     queue: RecordQueue,
     /// The record in progress, and behind it the one that overtook it.
     opened: Vec<OpenRecord>,
+    /// If fates say when records departed.
+    leaving: Option<Leaving>,
     looked_at: Timestamp,
     is_closing: bool,
     give_up_at: Timestamp,
@@ -50,8 +53,10 @@ impl DatagramSink {
         config: SinkConfig,
         shared: Arc<SinkShared>,
     ) -> Self {
+        let leaving = config.departures.then(Leaving::default);
         Self {
             path,
+            leaving,
             queue: RecordQueue::new(consumer, config.policy, config.framer, shared),
             opened: Vec::new(),
             looked_at: Timestamp::ZERO,
@@ -75,11 +80,29 @@ impl DatagramSink {
         }
         let next = self.send(now, scratch);
         self.flush(now)?;
+        self.note_departures(now)?;
+        let is_leaving = self.is_leaving();
+        let latest = if is_leaving { self.give_up_at.min(now + NOTE_LOOK) } else { self.give_up_at };
         Ok(match next {
-            TurnOutcome::Time(at) => TurnOutcome::Time(at.min(self.give_up_at)),
-            TurnOutcome::Push(at) => TurnOutcome::Push(at.min(self.give_up_at)),
+            TurnOutcome::Ended if is_leaving => TurnOutcome::Push(latest),
+            TurnOutcome::Time(at) => TurnOutcome::Time(at.min(latest)),
+            TurnOutcome::Push(at) => TurnOutcome::Push(at.min(latest)),
             next => next,
         })
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.leaving.as_ref().is_some_and(|leaving| !leaving.is_empty())
+    }
+
+    /// Takes over what the path has noted of departures.
+    fn note_departures(&mut self, now: Timestamp) -> io::Result<()> {
+        let Self { path, queue, leaving: Some(leaving), .. } = self else { return Ok(()) };
+        if !leaving.is_empty() {
+            path.departures(leaving.notes())?;
+            leaving.settle(now, &mut queue.consumer, &queue.shared);
+        }
+        Ok(())
     }
 
     fn send(&mut self, now: Timestamp, scratch: &mut Scratch) -> TurnOutcome {
@@ -112,12 +135,19 @@ impl DatagramSink {
             self.queue.consumer.copy(&opened.taken, start, len as usize, &mut scratch.head);
             opened.sent = opened.sent.max(start + len);
         }
-        if !scratch.head.is_empty() {
-            self.path.send(now, Some(&opened.taken.record), &scratch.head);
+        let (record, has_packets) = (opened.taken.record, !scratch.head.is_empty());
+        let noted = self.leaving.as_mut().filter(|_| is_last && has_packets);
+        match &noted {
+            Some(leaving) => self.path.send_last(now, &record, &scratch.head, leaving.next_id()),
+            None if has_packets => self.path.send(now, Some(&record), &scratch.head),
+            None => {}
         }
         if is_last && let Some(OpenRecord { taken, .. }) = self.opened.pop() {
-            // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
-            let _ = self.queue.consumer.finish_for_good(&taken, now);
+            match noted {
+                Some(leaving) => leaving.add(taken, now),
+                // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
+                None => drop(self.queue.consumer.finish_for_good(&taken, now)),
+            }
             self.queue.shared.stats.on_finished();
         }
     }
@@ -191,7 +221,9 @@ impl DatagramSink {
         payload: &mut Payload,
         scratch: &mut Scratch,
     ) -> io::Result<OfferOutcome> {
-        let is_idle = self.opened.is_empty()
+        // Past the ring there is no fate to note a departure in.
+        let is_idle = self.leaving.is_none()
+            && self.opened.is_empty()
             && !self.is_closing
             && self.queue.consumer.is_empty()
             && !self.queue.consumer.has_untold();
@@ -262,6 +294,9 @@ impl DatagramSink {
 
     /// Resolves every record that is left.
     pub(crate) fn end(&mut self, reason: Reason, now: Timestamp) {
+        if let Some(leaving) = &mut self.leaving {
+            leaving.end(&mut self.queue.consumer, &self.queue.shared);
+        }
         for opened in self.opened.drain(..) {
             // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
             let _ = self.queue.consumer.abandon(&opened.taken, reason, now);

@@ -69,8 +69,10 @@ pub struct SinkConfig {
     /// reports acknowledgements.
     pub ack_fates: bool,
     /// Whether fates say when the record's last byte [entered the queueing discipline](crate::Fate::scheduled_at) and
-    /// [left for the device](crate::Fate::departed_at), by the kernel's timestamps. Plain TCP only, with `ack_fates`. Each
-    /// record is then a write of its own, and costs three more system calls. Default: `false`.
+    /// [left for the device](crate::Fate::departed_at), by the kernel's timestamps: those of its first
+    /// transmission. Over plain TCP, with `ack_fates`: each record is then a write of its own, and costs three more system calls. Over
+    /// datagrams, if the [path](crate::datagram::DatagramPath::notes_departures) notes them. For A1 see
+    /// [its configuration](crate::a1::SinkConfig::departures). Default: `false`.
     pub departures: bool,
     /// Interval at which the kernel polls an empty ring, for [`CarrierInUse::KernelRing`](crate::sink::CarrierInUse::KernelRing) only, at most a
     /// second. A steady stream then makes one system call, and a record that finds the ring empty waits for

@@ -347,6 +347,12 @@ fn reached(places: &mut Places, end: u64) -> Option<Timestamp> {
     places.front().map(|&(_, at)| at)
 }
 
+/// The same for the place `end` itself. The kernel leaves out a note for which the socket has no room, and the time of another record is none
+/// of this one's.
+fn reached_exactly(places: &mut Places, end: u64) -> Option<Timestamp> {
+    reached(places, end).filter(|_| places.front().is_some_and(|&(place, _)| place == end))
+}
+
 /// An acknowledgement whose time lies between two looks so close is known well enough by them.
 const CLOSE_LOOKS: Duration = Duration::from_millis(1);
 
@@ -396,12 +402,14 @@ impl Acks {
                 break;
             }
             let noted = reached(&mut self.times.known, end).map(|at| at.min(now));
-            let at = noted.or(looked_just_before.then_some(now));
+            let mut at = noted.or(looked_just_before.then_some(now));
             if self.times.notes_departures {
-                let scheduled = reached(&mut self.times.scheduled, end);
-                let departed = reached(&mut self.times.departed, end);
+                let scheduled = reached_exactly(&mut self.times.scheduled, end);
+                let departed = reached_exactly(&mut self.times.departed, end);
                 // Before the acknowledgement, which completes the fate.
                 shared.departures().add(index, Departure { scheduled, departed });
+                // The turn began before what it has written left.
+                at = at.max(at.and(departed));
             }
             if consumer.acked_at(index, at).is_err() {
                 // The slot has been used again meanwhile.

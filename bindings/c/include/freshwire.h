@@ -216,6 +216,18 @@ typedef uint32_t fw_framing;
 // FW_TCP, FW_AUTO or FW_KERNEL.
 typedef uint32_t fw_carrier;
 
+// Service asked of the network and of the queues of this host. From fw_sink_config_default or fw_node_config_default it asks for nothing.
+typedef struct {
+  // Differentiated services code point of each packet, its name such as "AF41" or its number as text; NULL keeps the socket's.
+  const char *dscp;
+  // Priority in the queues of this host (SO_PRIORITY); above 6 it needs CAP_NET_ADMIN. FW_DEFAULT keeps the socket's.
+  uint64_t priority;
+  // Largest pacing rate (SO_MAX_PACING_RATE); 0 is no limit. Datagrams need the queueing discipline fq.
+  uint64_t max_rate;
+  // 1: each datagram has a departure time (SO_TXTIME), at the agreed or the largest rate. Not for TCP.
+  uint8_t departure_times;
+} fw_network_qos;
+
 // Settings of a sink, from fw_sink_config_default. FW_DEFAULT leaves a default.
 typedef struct {
   // Selects the record to send, to drop or to wait for.
@@ -244,6 +256,10 @@ typedef struct {
   uint64_t max_rto;
   // 1: fates wait for the acknowledgement; 0: a fate is complete when the last byte is handed over.
   uint8_t ack_fates;
+  // 1: fates say when the record's last byte entered the queueing discipline and left for the device. Plain TCP only, with ack_fates.
+  uint8_t departures;
+  // Service asked of the network.
+  fw_network_qos network;
 } fw_sink_config;
 
 // An engine: serves sinks on a thread of its own.
@@ -269,6 +285,17 @@ typedef struct {
   // The number of the handle; 0 is none.
   uint64_t id;
 } fw_connection;
+
+// Settings of a sink over A1, from fw_a1_sink_config_default.
+typedef struct {
+  // Selects the record to send, to drop or to wait for.
+  fw_policy policy;
+  // Time for a freed sink to deliver the records in progress; FW_DEFAULT leaves the default.
+  uint64_t linger;
+  // 1: fates say when the packet with the record's last byte entered the queueing discipline and left for the device (Linux 6.13 or
+  // newer).
+  uint8_t departures;
+} fw_a1_sink_config;
 
 // Description of a record. A structure of zeros is a record without key or deadline, generated now.
 typedef struct {
@@ -319,6 +346,10 @@ typedef struct {
   uint64_t finished_at;
   // When its last byte was acknowledged.
   uint64_t acked_at;
+  // When its last byte entered the queueing discipline of the network interface, with `departures`.
+  uint64_t scheduled_at;
+  // When the interface's driver had its last byte for the device, with `departures`.
+  uint64_t departed_at;
   // How it ended.
   fw_outcome outcome;
   // Bytes committed and not yet on the wire at its commit point.
@@ -632,6 +663,19 @@ fw_status fw_sender_add_a1_sink(fw_sender sender,
                                 const fw_policy *policy,
                                 uint64_t linger,
                                 fw_sink *sink);
+
+// Returns the default settings, with the policy that sends everything in order.
+fw_a1_sink_config fw_a1_sink_config_default(void);
+
+// As fw_sender_add_a1_sink, with all settings. FW_SYSTEM where the kernel cannot note departures.
+//
+// # Safety
+//
+// `config` points to valid settings; `sink` points to a writable handle.
+fw_status fw_sender_add_a1_sink_with(fw_sender sender,
+                                     fw_connection connection,
+                                     const fw_a1_sink_config *config,
+                                     fw_sink *sink);
 
 // Queues one payload for several sinks of a sender, copied once. `meta` may be NULL. `seq`, if it is not NULL, gets the
 // record's number, and `missed`, if it is not NULL, the status of each sink: FW_OK, FW_FULL or FW_CLOSED.

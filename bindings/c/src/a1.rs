@@ -363,6 +363,35 @@ pub unsafe extern "C" fn fw_node_begin_connect(
     })
 }
 
+/// Connects anew to the peer of a connection, with a larger maximum of the quality of service, which may exceed the node's. It is the remedy
+/// where fw_connection_set_qos finds a request beyond the maximum. Waits for the handshake, at most `timeout` nanoseconds. `qos` is the requested
+/// quality of service; NULL for `maximum`. The old connection stays as it is. FW_NOT_CONNECTED too if the peer allows less than `maximum`.
+///
+/// # Safety
+///
+/// `maximum` points to a valid structure, `qos` is NULL or does; `reopened` points to a writable handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_node_reopen(
+    node: fw_node,
+    connection: fw_connection,
+    maximum: *const fw_qos,
+    qos: *const fw_qos,
+    timeout: u64,
+    reopened: *mut fw_connection,
+) -> fw_status {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let reopened = unsafe { Out::new("reopened", reopened, fw_connection::default()) }?;
+        // SAFETY: as the caller promises.
+        let maximum = unsafe { get("maximum", maximum) }?.checked()?;
+        // SAFETY: as the caller promises.
+        let config = unsafe { connect_config(qos, timeout) }?;
+        let (native, old) = (node.find()?.native()?, connection.find()?.native()?);
+        let made = native.reopen(&old, maximum, &config)?;
+        reopened.put(enter(ConnectionObject::new(made))?)
+    })
+}
+
 /// Tells how the handshake of fw_node_begin_connect went: FW_OK, FW_NOTHING while it is in progress, FW_NOT_CONNECTED.
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_connection_open(connection: fw_connection) -> fw_status {

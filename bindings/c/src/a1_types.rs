@@ -9,7 +9,7 @@ use freshwire::a1::{
 };
 
 use crate::border::{Failure, Result, slice, text};
-use crate::types::FW_DEFAULT;
+use crate::types::{FW_DEFAULT, fw_network_qos};
 
 /// Quality of service of a connection, from this end's view; from fw_qos_default. The receiver may narrow what the sender asks
 /// for.
@@ -162,6 +162,12 @@ pub struct fw_node_config {
     pub fec_layers: u8,
     /// 1: connections go over TCP, at the same port, where UDP does not pass; both ends have to permit it.
     pub tcp_fallback: u8,
+    /// 1: each connection's agreed quality of service becomes that of the network, where `network` leaves it open. A priority p is class
+    /// selector p, at most CS5, and SO_PRIORITY p, at most 6. With departure times its datagrams leave at its average rate.
+    pub translate: u8,
+    /// Service asked of the network for all datagrams of the node. Connections towards an interface without fq are refused if a rate or
+    /// departure times are set.
+    pub network: fw_network_qos,
 }
 
 /// Returns the default settings of a node: a new key, all peers, and the default quality of service.
@@ -192,6 +198,8 @@ pub extern "C" fn fw_node_config_default() -> fw_node_config {
         fec: 1,
         fec_layers: 0,
         tcp_fallback: 0,
+        translate: 0,
+        network: fw_network_qos::NOTHING,
     }
 }
 
@@ -241,6 +249,8 @@ impl fw_node_config {
             config = config.join(join);
         }
         self.apply(&mut config)?;
+        // SAFETY: as the caller promises.
+        config.network = unsafe { self.network.native() }?;
         Ok(config)
     }
 
@@ -262,6 +272,7 @@ impl fw_node_config {
             config.attempt_delay = Duration::from_nanos(time);
         }
         config.tcp_fallback = self.tcp_fallback != 0;
+        config.translate = self.translate != 0;
         let connection = &mut config.connection;
         connection.maximum = self.maximum.checked()?;
         connection.protection = match self.protection {

@@ -9,7 +9,7 @@ use freshwire::choice::Choice;
 use freshwire::{Meta, PushError, Sender, SinkConfig, SinkId};
 
 use crate::border::{
-    Failure, Out, Result, bytes, call, duplicate, fw_status, get_or, put, put_if_wanted, slice,
+    Failure, Out, Result, bytes, call, duplicate, fw_status, get, get_or, put, put_if_wanted, slice,
 };
 use crate::common::failures::Classified;
 use crate::handles::{enter, find, fw_connection, fw_sender, fw_sink};
@@ -67,22 +67,75 @@ pub unsafe extern "C" fn fw_sender_add_a1_sink(
     call(|| {
         // SAFETY: as the caller promises.
         let sink = unsafe { Out::new("sink", sink, fw_sink::default()) }?;
-        let object = sender.find()?;
-        let connection_object = connection.find()?;
-        let connection = connection_object.native()?;
         // SAFETY: as the caller promises.
         let policy = unsafe { get_or("policy", policy, fw_policy::default) }?;
         // SAFETY: as the caller promises.
-        let policy = unsafe { policy.make() }?;
-        let id = policy.serve(|policy| {
-            let config = a1_config(policy, linger);
-            let made =
-                object.with(|sender| sender.add_a1_sink(&connection, config).map_err(Failure::from))?;
-            connection_object.mark_used();
-            enter(SinkObject::new(object, made))
-        })?;
-        sink.put(id)
+        unsafe { add_a1_sink(sender, connection, &fw_a1_sink_config { policy, linger, departures: 0 }, sink) }
     })
+}
+
+/// Settings of a sink over A1, from fw_a1_sink_config_default.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fw_a1_sink_config {
+    /// Selects the record to send, to drop or to wait for.
+    pub policy: fw_policy,
+    /// Time for a freed sink to deliver the records in progress; FW_DEFAULT leaves the default.
+    pub linger: u64,
+    /// 1: fates say when the packet with the record's last byte entered the queueing discipline and left for the device (Linux 6.13 or
+    /// newer).
+    pub departures: u8,
+}
+
+/// Returns the default settings, with the policy that sends everything in order.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_a1_sink_config_default() -> fw_a1_sink_config {
+    fw_a1_sink_config { policy: fw_policy::default(), linger: FW_DEFAULT, departures: 0 }
+}
+
+/// As fw_sender_add_a1_sink, with all settings. FW_SYSTEM where the kernel cannot note departures.
+///
+/// # Safety
+///
+/// `config` points to valid settings; `sink` points to a writable handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_sender_add_a1_sink_with(
+    sender: fw_sender,
+    connection: fw_connection,
+    config: *const fw_a1_sink_config,
+    sink: *mut fw_sink,
+) -> fw_status {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let sink = unsafe { Out::new("sink", sink, fw_sink::default()) }?;
+        // SAFETY: as the caller promises.
+        let config = unsafe { get("config", config) }?;
+        // SAFETY: as the caller promises.
+        unsafe { add_a1_sink(sender, connection, &config, sink) }
+    })
+}
+
+/// # Safety
+///
+/// The policy in `config` is valid.
+unsafe fn add_a1_sink(
+    sender: fw_sender,
+    connection: fw_connection,
+    config: &fw_a1_sink_config,
+    sink: Out<fw_sink>,
+) -> Result<fw_status> {
+    let object = sender.find()?;
+    let connection_object = connection.find()?;
+    let connection = connection_object.native()?;
+    // SAFETY: as the caller promises.
+    let policy = unsafe { config.policy.make() }?;
+    let id = policy.serve(|policy| {
+        let config = a1_config(policy, config.linger).departures(config.departures != 0);
+        let made = object.with(|sender| sender.add_a1_sink(&connection, config).map_err(Failure::from))?;
+        connection_object.mark_used();
+        enter(SinkObject::new(object, made))
+    })?;
+    sink.put(id)
 }
 
 /// Queues one payload for several sinks of a sender, copied once. `meta` may be NULL. `seq`, if it is not NULL, gets the

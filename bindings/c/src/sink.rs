@@ -146,6 +146,10 @@ pub struct fw_fate {
     pub finished_at: u64,
     /// When its last byte was acknowledged.
     pub acked_at: u64,
+    /// When its last byte entered the queueing discipline of the network interface, with `departures`.
+    pub scheduled_at: u64,
+    /// When the interface's driver had its last byte for the device, with `departures`.
+    pub departed_at: u64,
     /// How it ended.
     pub outcome: fw_outcome,
     /// Bytes committed and not yet on the wire at its commit point.
@@ -419,6 +423,8 @@ fn fate_of(known: &freshwire::Fate) -> fw_fate {
         committed_at: nanos(known.committed_at),
         finished_at: nanos(known.finished_at),
         acked_at: nanos(known.acked_at),
+        scheduled_at: nanos(known.scheduled_at),
+        departed_at: nanos(known.departed_at),
         outcome: Outcome::from(known.outcome) as fw_outcome,
         horizon: known.horizon,
         reason: known.outcome.reason().map_or(0, Reason::code),

@@ -1,7 +1,8 @@
 //! Structures of the interface. Times are nanoseconds, sizes bytes.
 
+use freshwire::network::NetworkQos;
 use freshwire::sink::Carrier;
-use freshwire::{Framing, RingConfig, SinkConfig};
+use freshwire::{Framing, Rate, RingConfig, SinkConfig};
 use std::ffi::c_char;
 use std::time::Duration;
 
@@ -43,6 +44,45 @@ pub const FW_AUTO: fw_carrier = 1;
 /// The kernel's ring, or a failure.
 pub const FW_KERNEL: fw_carrier = 2;
 
+/// Service asked of the network and of the queues of this host. From fw_sink_config_default or fw_node_config_default it asks for nothing.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fw_network_qos {
+    /// Differentiated services code point of each packet, its name such as "AF41" or its number as text; NULL keeps the socket's.
+    pub dscp: *const c_char,
+    /// Priority in the queues of this host (SO_PRIORITY); above 6 it needs CAP_NET_ADMIN. FW_DEFAULT keeps the socket's.
+    pub priority: u64,
+    /// Largest pacing rate (SO_MAX_PACING_RATE); 0 is no limit. Datagrams need the queueing discipline fq.
+    pub max_rate: u64,
+    /// 1: each datagram has a departure time (SO_TXTIME), at the agreed or the largest rate. Not for TCP.
+    pub departure_times: u8,
+}
+
+impl fw_network_qos {
+    pub(crate) const NOTHING: Self =
+        Self { dscp: std::ptr::null(), priority: FW_DEFAULT, max_rate: 0, departure_times: 0 };
+
+    /// # Safety
+    ///
+    /// `dscp` is NULL or a string.
+    pub(crate) unsafe fn native(&self) -> Result<NetworkQos> {
+        let mut qos = NetworkQos::default().departure_times(self.departure_times != 0);
+        if !self.dscp.is_null() {
+            // SAFETY: as the caller promises.
+            let dscp = unsafe { text("dscp", self.dscp) }?;
+            qos = qos.dscp(Some(dscp.parse().map_err(Failure::invalid)?));
+        }
+        if self.priority != FW_DEFAULT {
+            qos = qos.priority(Some(number("priority", self.priority)?));
+        }
+        Ok(qos.max_rate((self.max_rate > 0).then(|| Rate::from_bits_per_sec(self.max_rate))))
+    }
+}
+
+fn number(name: &str, value: u64) -> Result<u32> {
+    u32::try_from(value).map_err(|_| Failure::invalid(format!("{name}={value}: at most 2**32 - 1 is wanted")))
+}
+
 /// Settings of a sink, from fw_sink_config_default. FW_DEFAULT leaves a default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +113,10 @@ pub struct fw_sink_config {
     pub max_rto: u64,
     /// 1: fates wait for the acknowledgement; 0: a fate is complete when the last byte is handed over.
     pub ack_fates: u8,
+    /// 1: fates say when the record's last byte entered the queueing discipline and left for the device. Plain TCP only, with ack_fates.
+    pub departures: u8,
+    /// Service asked of the network.
+    pub network: fw_network_qos,
 }
 
 impl fw_sink_config {
@@ -80,13 +124,9 @@ impl fw_sink_config {
     ///
     /// # Safety
     ///
-    /// `congestion` is NULL or a string.
+    /// `congestion` and `network.dscp` are NULL or strings.
     pub(crate) unsafe fn apply(&self, mut config: SinkConfig) -> Result<SinkConfig> {
         let given = |value: u64| (value != FW_DEFAULT).then_some(value);
-        let bytes = |name: &str, value: u64| {
-            u32::try_from(value)
-                .map_err(|_| Failure::invalid(format!("{name}={value}: at most 2**32 - 1 is wanted")))
-        };
         config = config.framing(match self.framing {
             FW_RAW => Framing::Raw,
             FW_LENGTH_PREFIXED => Framing::LengthPrefixed,
@@ -108,17 +148,17 @@ impl fw_sink_config {
             }
         });
         if let Some(reserve) = given(self.reserve) {
-            config = config.reserve(freshwire::sink::Reserve::Fixed(bytes("reserve", reserve)?));
+            config = config.reserve(freshwire::sink::Reserve::Fixed(number("reserve", reserve)?));
         }
         if let Some(queue) = given(self.queue_target) {
             config = config.queue_target((queue > 0).then(|| Duration::from_nanos(queue)));
         }
         if let Some(unread) = given(self.max_unread) {
-            let unread = bytes("max_unread", unread)?;
+            let unread = number("max_unread", unread)?;
             config = config.max_unread((unread > 0).then_some(unread));
         }
         if let Some(keys) = given(self.keys) {
-            config = config.keys(bytes("keys", keys)?);
+            config = config.keys(number("keys", keys)?);
         }
         if let Some(linger) = given(self.linger) {
             config = config.linger(Duration::from_nanos(linger));
@@ -136,7 +176,9 @@ impl fw_sink_config {
         if let Some(rto) = given(self.max_rto) {
             config = config.max_rto(Duration::from_nanos(rto));
         }
-        Ok(config.ack_fates(self.ack_fates != 0))
+        // SAFETY: as the caller promises.
+        config = config.network(unsafe { self.network.native() }?);
+        Ok(config.ack_fates(self.ack_fates != 0).departures(self.departures != 0))
     }
 }
 
@@ -157,5 +199,7 @@ pub extern "C" fn fw_sink_config_default() -> fw_sink_config {
         min_rto: FW_DEFAULT,
         max_rto: FW_DEFAULT,
         ack_fates: 1,
+        departures: 0,
+        network: fw_network_qos::NOTHING,
     }
 }

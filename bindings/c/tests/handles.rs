@@ -25,8 +25,7 @@ fn call_all(id: u64) -> Vec<fw_status> {
         (fw_websocket::default(), fw_websocket_message::default(), 0);
     let (gate, adaptive, link) = (fw_gate { id }, fw_adaptive { id }, fw_link { id });
     let (mut outstanding, mut another, mut account) = (0, fw_adaptive::default(), fw_link_account::default());
-    let mut socket = -1;
-    let (mut selected, mut cost) = (fw_selected::default(), fw_cost::default());
+    let (mut socket, mut selected, mut cost) = (-1, fw_selected::default(), fw_cost::default());
     let mut text = [0; FW_KEY_TEXT];
     let change = fw_change { what: 0, offset: 0, data: null(), len: 0, length: 0, layer: 0, deadline: 0 };
     let meta = fw_meta { key: 1, ..fw_meta::default() };
@@ -50,6 +49,7 @@ fn call_all(id: u64) -> Vec<fw_status> {
             fw_sender_push_to_all(sender, &raw const sink, 1, null(), 0, null(), null_mut(), null_mut()),
             fw_sender_add_sink(sender, 0, null(), &raw mut new_sink),
             fw_sender_add_a1_sink(sender, connection, null(), 0, &raw mut new_sink),
+            fw_sender_add_a1_sink_with(sender, connection, &fw_a1_sink_config_default(), &raw mut new_sink),
             fw_sender_new(fw_engine { id: id | 1 }, null(), &raw mut new_sender),
             fw_receiver_next(receiver, 0, null_mut(), 0, &raw mut record),
             fw_node_port(node, &raw mut port),

@@ -30,6 +30,7 @@ use crate::common::structures::{fw_a1_stats, fw_endpoint_stats, fw_multicast_sta
 use crate::errors::raise;
 use crate::events::Events;
 use crate::guard::{Born, Stop, drop_apart, leave_to_parent, stop_at_exit};
+use crate::network::NetworkQos;
 use crate::waiting::{duration, in_slices, interruptible};
 
 /// An A1 address: connects to other nodes and accepts their connections, over one UDP socket.
@@ -44,6 +45,10 @@ use crate::waiting::{duration, in_slices, interruptible};
 /// - receive_buffer: bytes of the socket's buffer; busy_poll: seconds for which a call that waits polls first.
 /// - tcp_fallback: go over TCP, at the same port, where UDP does not pass; both ends have to permit it.
 /// - attempt_delay: seconds without an answer over UDP after which a new connection tries TCP as well, 0.01 to 2.
+/// - network: a `NetworkQos` for all datagrams of the node. A connection towards an interface without `fq` is refused if a rate or
+///   departure times are set.
+/// - translate: each connection's agreed `Qos` becomes that of the network, where `network` leaves it open. A priority p is class selector
+///   p, at most CS5, and `SO_PRIORITY` p, at most 6. With departure times its datagrams leave at its average rate.
 ///
 /// For its connections:
 ///
@@ -104,7 +109,7 @@ impl Node {
     #[pyo3(
         signature = (address = "0.0.0.0:0", *, key = None, psk = None, allowed = None, **options),
         text_signature = "(address=\"0.0.0.0:0\", *, key=None, psk=None, allowed=None, accept=True, backlog=128, ask=False, join=None, \
-receive_buffer=2097152, busy_poll=5e-05, tcp_fallback=False, attempt_delay=0.1, limits=..., maximum=..., protection=\"aead\", idle_timeout=30.0, keep_alive=None, \
+receive_buffer=2097152, busy_poll=5e-05, tcp_fallback=False, attempt_delay=0.1, network=..., translate=False, limits=..., maximum=..., protection=\"aead\", idle_timeout=30.0, keep_alive=None, \
 ack_delay=0.025, max_datagram=None, congestion=\"copa\", ecn=True, in_order=False, fec=True, fec_layers=0)"
     )]
     fn new(
@@ -184,6 +189,32 @@ ack_delay=0.025, max_datagram=None, congestion=\"copa\", ecn=True, in_order=Fals
         let config = connect_config(timeout, qos)?;
         let connecting = self.with(py, |node| node.begin_connect(address, &key, &config).map_err(raise))?;
         Ok(Connecting::new(connecting))
+    }
+
+    /// Connects anew to the peer of `connection`, with a larger `maximum`, which may exceed the node's: the remedy where `set_qos` finds a
+    /// request beyond the maximum. Waits for the handshake, at most `timeout` seconds. `qos` is the requested quality of service, by
+    /// default `maximum`. The old connection stays as it is. Raises `ConnectError` too if the peer allows less than `maximum`.
+    #[pyo3(signature = (connection, maximum, timeout = 10.0, *, qos = None))]
+    fn reopen(
+        &self,
+        py: Python<'_>,
+        connection: &Bound<'_, Connection>,
+        maximum: Qos,
+        timeout: f64,
+        qos: Option<Qos>,
+    ) -> PyResult<Connection> {
+        self.born.check()?;
+        let config = connect_config(timeout, qos)?;
+        let (slot, old) = (Arc::clone(&self.slot), connection.get().native()?);
+        let reopened =
+            interruptible(py, move || slot.native()?.reopen(&old, maximum.0, &config).map_err(raise))?;
+        Ok(Connection::new(reopened?))
+    }
+
+    /// Service asked of the network for the datagrams that left last.
+    #[getter]
+    fn network_qos(&self, py: Python<'_>) -> PyResult<NetworkQos> {
+        self.with(py, |node| Ok(NetworkQos(node.network_qos())))
     }
 
     /// Waits for an incoming connection, at most `timeout` seconds, `None` for ever. `None` if there was none.

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::common::structures::fw_ring;
+use crate::network::NetworkQos;
 use crate::waiting::duration;
 
 #[pymethods]
@@ -65,6 +66,8 @@ fn apply_one(config: SinkConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResu
         "linger" => config.linger(seconds()?),
         "stall_timeout" => config.stall_timeout(Some(seconds()?)),
         "ack_fates" => config.ack_fates(value.extract()?),
+        "departures" => config.departures(value.extract()?),
+        "network" => config.network(value.extract::<NetworkQos>()?.0),
         "preface" => config.preface(value.extract()?),
         _ => return Err(PyTypeError::new_err(format!("add_sink() has no argument {name}"))),
     })

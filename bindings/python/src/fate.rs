@@ -22,6 +22,10 @@ pub(crate) struct Fate {
     committed_at: Option<u64>,
     finished_at: Option<u64>,
     acked_at: Option<u64>,
+    /// When its last byte entered the queueing discipline of the network interface, with `departures`.
+    scheduled_at: Option<u64>,
+    /// When the interface's driver had its last byte for the device, with `departures`.
+    departed_at: Option<u64>,
     /// Bytes committed and not yet on the wire at the record's commit point.
     horizon: u32,
     /// Estimate of the bytes that the receiving program had not read then.
@@ -39,6 +43,8 @@ impl Fate {
             committed_at: fate.committed_at.map(Timestamp::as_nanos),
             finished_at: fate.finished_at.map(Timestamp::as_nanos),
             acked_at: fate.acked_at.map(Timestamp::as_nanos),
+            scheduled_at: fate.scheduled_at.map(Timestamp::as_nanos),
+            departed_at: fate.departed_at.map(Timestamp::as_nanos),
             horizon: fate.horizon,
             unread: fate.unread,
             text: fate.to_string(),

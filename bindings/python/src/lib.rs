@@ -21,6 +21,7 @@ mod ffi;
 mod gate;
 mod guard;
 mod link;
+mod network;
 mod receiver;
 mod room;
 mod sender;
@@ -45,6 +46,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     engine::register(module)?;
     sender::register(module)?;
     sink::register(module)?;
+    network::register(module)?;
     module.add_class::<events::SinkEvents>()?;
     fate::register(module)?;
     stats::register(module)?;

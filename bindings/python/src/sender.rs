@@ -117,11 +117,14 @@ impl Sender {
     /// - linger: seconds for a dropped sink to deliver the record in progress, 30 by default.
     /// - stall_timeout: seconds after which a peer that takes nothing is disconnected. `None`, the default, leaves it to TCP.
     /// - ack_fates: whether fates wait for the acknowledgement, as they do by default.
+    /// - departures: whether fates have `scheduled_at` and `departed_at`. Plain TCP only, with `ack_fates`; three more system calls a record.
+    /// - network: a `NetworkQos`, the service asked of the network. Nothing by default.
     /// - preface: bytes before the first record.
     #[pyo3(
         signature = (socket, policy, **options),
         text_signature = "($self, socket, policy, *, framing=\"raw\", carrier=\"tcp\", reserve=..., queue_target=0.05, \
-max_unread=..., keys=..., congestion=..., min_rto=..., max_rto=..., linger=30.0, stall_timeout=None, ack_fates=True, preface=b\"\")"
+max_unread=..., keys=..., congestion=..., min_rto=..., max_rto=..., linger=30.0, stall_timeout=None, ack_fates=True, \
+departures=False, network=..., preface=b\"\")"
     )]
     fn add_sink(
         &self,
@@ -138,21 +141,23 @@ max_unread=..., keys=..., congestion=..., min_rto=..., max_rto=..., linger=30.0,
         })
     }
 
-    /// Serves the other end of an A1 connection from a free ring. Closing the sink closes the connection.
-    #[pyo3(signature = (connection, policy, *, linger = 30.0))]
+    /// Serves the other end of an A1 connection from a free ring. Closing the sink closes the connection. With `departures` fates have
+    /// `scheduled_at` and `departed_at`, of the packet with the record's last byte; `OSError` before Linux 6.13.
+    #[pyo3(signature = (connection, policy, *, linger = 30.0, departures = false))]
     fn add_a1_sink(
         &self,
         py: Python<'_>,
         connection: &Bound<'_, Connection>,
         policy: &Bound<'_, Policy>,
         linger: f64,
+        departures: bool,
     ) -> PyResult<Sink> {
         self.core.born.check()?;
         let connection = connection.get().native()?;
         let linger = duration("linger", linger)?;
         self.serve(py, policy, |watched, asks_python| {
             self.core.note_node(asks_python);
-            let config = freshwire::a1::SinkConfig::new(watched).linger(linger);
+            let config = freshwire::a1::SinkConfig::new(watched).linger(linger).departures(departures);
             self.core.with(py, |state| state.sender()?.add_a1_sink(&connection, config).map_err(raise))
         })
     }

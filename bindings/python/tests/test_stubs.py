@@ -139,6 +139,7 @@ def test_every_option_that_is_shown_is_taken(engine, pair):
     """`help` shows options that the native code looks up by name."""
     values = {"framing": "raw", "carrier": "tcp", "reserve": 10_000, "max_unread": 10_000, "keys": 1, "congestion": "cubic"}
     values |= {"linger": 1.0, "ack_fates": False, "preface": b"x", "queue_target": 0.1, "stall_timeout": 5.0}
+    values |= {"departures": False, "network": freshwire.NetworkQos(dscp="CS1")}
     shown = [name for name, kind, _ in present(freshwire.Sender.add_sink) if kind is inspect.Parameter.KEYWORD_ONLY]
     assert set(values) | {"min_rto", "max_rto"} == set(shown)
     freshwire.Sender(engine).add_sink(pair[0], freshwire.choice.latest(), **values)

@@ -99,6 +99,12 @@ typedef struct {
   uint8_t fec_layers;
   // 1: connections go over TCP, at the same port, where UDP does not pass; both ends have to permit it.
   uint8_t tcp_fallback;
+  // 1: each connection's agreed quality of service becomes that of the network, where `network` leaves it open. A priority p is class
+  // selector p, at most CS5, and SO_PRIORITY p, at most 6. With departure times its datagrams leave at its average rate.
+  uint8_t translate;
+  // Service asked of the network for all datagrams of the node. Connections towards an interface without fq are refused if a rate or
+  // departure times are set.
+  fw_network_qos network;
 } fw_node_config;
 
 // Counters of a node since it was bound, mainly of ignored and invalid datagrams.
@@ -391,6 +397,20 @@ fw_status fw_node_begin_connect(fw_node node,
                                 const fw_qos *qos,
                                 uint64_t timeout,
                                 fw_connection *connection);
+
+// Connects anew to the peer of a connection, with a larger maximum of the quality of service, which may exceed the node's. It is the remedy
+// where fw_connection_set_qos finds a request beyond the maximum. Waits for the handshake, at most `timeout` nanoseconds. `qos` is the requested
+// quality of service; NULL for `maximum`. The old connection stays as it is. FW_NOT_CONNECTED too if the peer allows less than `maximum`.
+//
+// # Safety
+//
+// `maximum` points to a valid structure, `qos` is NULL or does; `reopened` points to a writable handle.
+fw_status fw_node_reopen(fw_node node,
+                         fw_connection connection,
+                         const fw_qos *maximum,
+                         const fw_qos *qos,
+                         uint64_t timeout,
+                         fw_connection *reopened);
 
 // Tells how the handshake of fw_node_begin_connect went: FW_OK, FW_NOTHING while it is in progress, FW_NOT_CONNECTED.
 fw_status fw_connection_open(fw_connection connection);

@@ -7,6 +7,7 @@ use freshwire::a1::{
     AcceptError, BindError, ByteStreamError, Closed, ConnectError, GroupError, InviteError, NodeStopped,
     QosError,
 };
+use freshwire::network::NetworkQosError;
 use freshwire::receive::ReceiveError;
 use freshwire::ring::CreateError;
 use freshwire::sender::ModifyError;
@@ -68,18 +69,30 @@ kinds! {
     ModifyError { Self::Invalid(_) => Kind::NotChanged, Self::StaleSink(_) => Kind::Closed, _ => Kind::TooLate }
     SenderError {
         Self::Create(CreateError::Config(_)) | Self::TooFewSlots { .. } => Kind::Invalid,
-        Self::Create(_) | Self::Stream(_) => Kind::System,
+        Self::Create(_) => Kind::System,
+        Self::Stream(error) => of_setting(error),
+        Self::Network(error) => error.kind(),
         Self::Carrier(_) => Kind::Carrier,
         Self::Claim(_) => Kind::NoRing,
         Self::ConnectionEnded(_) => Kind::Closed,
         _ => Kind::Other,
     }
     ReceiveError { Self::Io(_) => Kind::System, _ => Kind::BadStream }
-    BindError { Self::Maximum(_) | Self::AttemptDelay(_) => Kind::Invalid, _ => Kind::System }
+    BindError {
+        Self::Maximum(_) | Self::AttemptDelay(_) => Kind::Invalid,
+        Self::Network(error) => error.kind(),
+        _ => Kind::System,
+    }
+    NetworkQosError { Self::DepartureTimes => Kind::Invalid, _ => Kind::System }
     ConnectError { Self::Stopped => Kind::NodeStopped, _ => Kind::NotConnected }
     AcceptError { Self::Qos(_) => Kind::Invalid, _ => Kind::Closed }
     QosError { Self::Ended => Kind::Closed, Self::Pending => Kind::Pending, _ => Kind::Invalid }
-    GroupError { Self::Config(_) => Kind::Invalid, Self::Stopped(_) => Kind::Closed, _ => Kind::System }
+    GroupError {
+        Self::Config(_) => Kind::Invalid,
+        Self::Stopped(_) => Kind::Closed,
+        Self::Network(error) => error.kind(),
+        _ => Kind::System,
+    }
     InviteError { Self::OtherNode => Kind::OtherNode, _ => Kind::Closed }
     ByteStreamError { Self::Sender(error) => error.kind(), _ => Kind::Invalid }
     StandaloneError {
@@ -87,6 +100,14 @@ kinds! {
         Self::Ended => Kind::Closed,
         Self::System { .. } => Kind::LinkSystem,
         _ => Kind::Link,
+    }
+}
+
+/// Kind of an error of a setting that a socket is asked for: settings can contradict each other.
+fn of_setting(error: &io::Error) -> Kind {
+    match error.kind() {
+        io::ErrorKind::InvalidInput if error.raw_os_error().is_none() => Kind::Invalid,
+        _ => Kind::System,
     }
 }
 

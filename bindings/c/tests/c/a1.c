@@ -620,6 +620,115 @@ static void over_tcp_where_udp_does_not_pass(void)
 	close(wall.udp);
 }
 
+/* A connection's priority becomes the class of its datagrams; what cannot be had is refused, and says why. */
+static void the_networks_service(void)
+{
+	fw_node_config config = fw_node_config_default();
+	char key[FW_KEY_TEXT];
+	fw_connection connection;
+	struct ends ends_;
+	fw_node node, far;
+	uint16_t port;
+
+	config.network.dscp = "AF44";
+	IS(FW_INVALID, fw_node_bind_with("127.0.0.1:0", &config, &node));
+	CHECK(strstr(fw_last_error(), "AF11 to AF43"));
+	config.network.dscp = "46";
+	config.network.priority = UINT64_C(1) << 32;
+	IS(FW_INVALID, fw_node_bind_with("127.0.0.1:0", &config, &node));
+	CHECK(strstr(fw_last_error(), "priority="));
+	config.network.priority = 6;
+	config.translate = 1;
+	ends_ = ends(&config, NULL);
+	ends_free(ends_);
+	/* Loopback has no queueing discipline. */
+	for (int times = 0; times < 2; times++) {
+		config = fw_node_config_default();
+		config.network.max_rate = 1000000;
+		config.network.departure_times = (uint8_t)times;
+		OK(fw_node_bind_with("127.0.0.1:0", &config, &node));
+		OK(fw_node_bind_with("127.0.0.1:0", NULL, &far));
+		OK(fw_node_public_key(far, key));
+		OK(fw_node_port(far, &port));
+		IS(FW_NOT_CONNECTED, fw_node_connect(node, "127.0.0.1", port, key, LIMIT, &connection));
+		CHECK(strstr(fw_last_error(), "not fq") && strstr(fw_last_error(), times ? "SO_TXTIME" : "SO_MAX_PACING_RATE"));
+		OK(fw_node_free(node));
+		OK(fw_node_free(far));
+	}
+}
+
+/* Beyond its maximum a connection is opened anew; the old one stays. */
+static void a_connection_is_reopened(void)
+{
+	fw_node_config narrow = fw_node_config_default();
+	fw_qos qos, more = fw_qos_default();
+	fw_connection reopened, accepted;
+	fw_sender sender_ = sender();
+	struct ends ends_;
+	fw_message message;
+	fw_closed closed;
+	fw_sink sink;
+	static uint8_t large[2000], bytes[2000];
+
+	narrow.maximum.max_send_message = narrow.maximum.max_receive_message = 1000;
+	ends_ = ends(&narrow, NULL);
+	more.max_send_message = more.max_receive_message = sizeof large;
+	IS(FW_INVALID, fw_connection_set_qos(ends_.from, &more));
+	CHECK(strstr(fw_last_error(), "reopen"));
+	IS(FW_INVALID, fw_node_reopen(ends_.near, ends_.from, NULL, NULL, LIMIT, &reopened));
+	OK(fw_node_reopen(ends_.near, ends_.from, &more, NULL, LIMIT, &reopened));
+	OK(fw_node_accept(ends_.far, LIMIT, &accepted));
+	OK(fw_connection_qos(reopened, &qos, NULL));
+	CHECK(same_qos(qos, more));
+	IS(FW_NOTHING, fw_connection_closed(ends_.from, &closed, NULL));
+	OK(fw_sender_add_a1_sink(sender_, reopened, NULL, FW_DEFAULT, &sink));
+	OK(fw_sink_push(sink, large, sizeof large, NULL, NULL));
+	OK(fw_connection_recv(accepted, LIMIT, bytes, sizeof bytes, &message));
+	CHECK(message.len == sizeof large);
+	more.outstanding = 2000;
+	IS(FW_NOT_CONNECTED, fw_node_reopen(ends_.near, ends_.from, &more, NULL, LIMIT, &reopened));
+	CHECK(strstr(fw_last_error(), "beyond the maximum"));
+	OK(fw_sink_free(sink));
+	OK(fw_sender_free(sender_));
+	OK(fw_connection_free(accepted));
+	ends_free(ends_);
+}
+
+/* Fates over A1 say when the last packet left, where the kernel can say it; a kernel that cannot is named. */
+static void departures(void)
+{
+	fw_a1_sink_config config = fw_a1_sink_config_default();
+	struct ends ends_ = ends(NULL, NULL);
+	static uint8_t large[4096], bytes[4096];
+	fw_sender sender_ = sender();
+	fw_message message;
+	fw_status status;
+	fw_fate fate;
+	fw_sink sink;
+
+	IS(FW_INVALID, fw_sender_add_a1_sink_with(sender_, ends_.from, NULL, &sink));
+	config.departures = 1;
+	status = fw_sender_add_a1_sink_with(sender_, ends_.from, &config, &sink);
+	if (status == FW_SYSTEM) {
+		CHECK(strstr(fw_last_error(), "6.13"));
+	} else {
+		CHECK(status == FW_OK);
+		for (size_t size = 1; size <= sizeof large; size *= 16) {
+			OK(fw_sink_push(sink, large, size, NULL, NULL));
+			OK(fw_connection_recv(ends_.to, LIMIT, bytes, sizeof bytes, &message));
+			UNTIL(fw_sink_poll_fate(sink, &fate) == FW_OK);
+			CHECK(fate.outcome == FW_ACKED && fate.scheduled_at && fate.departed_at);
+			/* The clocks of the library and of the kernel's notes are read at different moments. */
+			CHECK(fate.committed_at <= fate.scheduled_at + SECOND / 50);
+			CHECK(fate.scheduled_at <= fate.departed_at + SECOND / 50);
+			CHECK(fate.departed_at <= fate.acked_at + SECOND / 50);
+		}
+		OK(fw_sink_free(sink));
+	}
+	OK(fw_sender_free(sender_));
+	ends_free(ends_);
+}
+
 static void streams(void)
 {
 	fw_node_config config = fw_node_config_default();
@@ -721,6 +830,9 @@ int main(int argc, char **argv)
 	waits_of_a_connection();
 	one_push_for_a_group();
 	over_tcp_where_udp_does_not_pass();
+	the_networks_service();
+	a_connection_is_reopened();
+	departures();
 	streams();
 	if (argc == 1)
 		forks();

@@ -673,6 +673,56 @@ static void a_link_carries(void)
 	close(far);
 }
 
+/* The socket has the service that was asked for, and fates say when records left. */
+static void the_networks_service(void)
+{
+	struct side side_ = side(fw_ring_default());
+	struct pair pair_ = pair(0);
+	fw_sink_config config = fw_sink_config_default();
+	char bytes[1000] = "";
+	unsigned class, priority;
+	uint64_t rate;
+	socklen_t len = sizeof class;
+	fw_sink sink;
+	fw_fate fate;
+
+	config.network.departure_times = 1;
+	IS(FW_INVALID, fw_sender_add_sink(side_.sender, pair_.near, &config, &sink));
+	CHECK(strstr(fw_last_error(), "departure times are for datagrams"));
+	config.network.departure_times = 0;
+	config.network.dscp = "AF44";
+	IS(FW_INVALID, fw_sender_add_sink(side_.sender, pair_.near, &config, &sink));
+	CHECK(strstr(fw_last_error(), "AF11 to AF43"));
+	config.network.dscp = "AF41";
+	config.network.priority = 5;
+	config.network.max_rate = 80000000;
+	config.departures = 1;
+	config.ack_fates = 0;
+	IS(FW_INVALID, fw_sender_add_sink(side_.sender, pair_.near, &config, &sink));
+	CHECK(strstr(fw_last_error(), "ack_fates"));
+	config.ack_fates = 1;
+	OK(fw_sender_add_sink(side_.sender, pair_.near, &config, &sink));
+	CHECK(!getsockopt(pair_.near, IPPROTO_IP, IP_TOS, &class, &len) && class >> 2 == 34);
+	CHECK(!getsockopt(pair_.near, SOL_SOCKET, SO_PRIORITY, &priority, &len) && priority == 5);
+	len = sizeof rate;
+	CHECK(!getsockopt(pair_.near, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, &len) && rate == 10000000);
+	for (size_t size = 1; size <= sizeof bytes; size *= 10) {
+		OK(fw_sink_push(sink, (const uint8_t *)bytes, size, NULL, NULL));
+		read_exactly(pair_.far, bytes, size);
+		fate = next_fate(sink);
+		CHECK(fate.outcome == FW_ACKED && fate.scheduled_at && fate.departed_at);
+		/* The clocks of a commit and of the kernel's notes are read at different moments. */
+		CHECK(fate.committed_at <= fate.scheduled_at + SECOND / 50);
+		CHECK(fate.scheduled_at <= fate.departed_at + SECOND / 50);
+		CHECK(!fate.acked_at || fate.departed_at <= fate.acked_at + SECOND / 50);
+	}
+	CHECK(closed(sink, FW_DRAIN) == FW_ENDED_CLOSED);
+	OK(fw_sink_free(sink));
+	side_free(side_);
+	close(pair_.near);
+	close(pair_.far);
+}
+
 /* An argument leaves out the fork: a child cannot free what belongs to its parent, which valgrind counts as lost in it. */
 int main(int argc, char **argv)
 {
@@ -689,6 +739,7 @@ int main(int argc, char **argv)
 	a_gate_opens();
 	renditions_are_selected();
 	a_link_carries();
+	the_networks_service();
 	printf("conversation: ok, libfreshwire %s\n", fw_version());
 	return 0;
 }

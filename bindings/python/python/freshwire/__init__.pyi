@@ -104,6 +104,25 @@ class Ring:
     def for_clients(clients: int, keys: int, bytes: int) -> Ring: ...
 
 @final
+class NetworkQos:
+    def __new__(
+        cls,
+        *,
+        dscp: str | int | None = None,
+        priority: int | None = None,
+        max_rate: int | None = None,
+        departure_times: bool = False,
+    ) -> NetworkQos: ...
+    @property
+    def dscp(self) -> int | None: ...
+    @property
+    def priority(self) -> int | None: ...
+    @property
+    def max_rate(self) -> int | None: ...
+    @property
+    def departure_times(self) -> bool: ...
+
+@final
 class Sender:
     def __new__(cls, engine: Engine | None = None, ring: Ring | None = None) -> Sender: ...
     def add_sink(
@@ -125,9 +144,13 @@ class Sender:
         linger: float = 30.0,
         stall_timeout: float | None = None,
         ack_fates: bool = True,
+        departures: bool = False,
+        network: NetworkQos = ...,
         preface: bytes = b"",
     ) -> Sink: ...
-    def add_a1_sink(self, connection: a1.Connection, policy: choice.Policy, *, linger: float = 30.0) -> Sink: ...
+    def add_a1_sink(
+        self, connection: a1.Connection, policy: choice.Policy, *, linger: float = 30.0, departures: bool = False
+    ) -> Sink: ...
     def add_a1_group(self, group: a1.Group, policy: choice.Policy, *, linger: float = 30.0) -> Sink: ...
     def push_to_all(
         self,
@@ -228,6 +251,8 @@ class _SinkOptions(TypedDict, total=False):
     linger: float
     stall_timeout: float | None
     ack_fates: bool
+    departures: bool
+    network: NetworkQos
     preface: bytes
 
 class WebSocket:
@@ -287,6 +312,8 @@ class Fate:
     committed_at: int | None
     finished_at: int | None
     acked_at: int | None
+    scheduled_at: int | None
+    departed_at: int | None
     horizon: int
     unread: int | None
     text: str

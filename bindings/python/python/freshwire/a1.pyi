@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, TypedDict, final
 
 from typing_extensions import Buffer, Unpack
 
-from . import Reason
+from . import NetworkQos, Reason
 
 _Protection = Literal["aead", "dangerous-plain", "other"]
 
@@ -95,6 +95,8 @@ class Node(Iterator[Connection], AsyncIterator[Connection]):
         busy_poll: float | None = 50e-6,
         tcp_fallback: bool = False,
         attempt_delay: float = 0.1,
+        network: NetworkQos = ...,
+        translate: bool = False,
         limits: Limits = ...,
         maximum: Qos = ...,
         protection: _Protection = "aead",
@@ -121,6 +123,11 @@ class Node(Iterator[Connection], AsyncIterator[Connection]):
     def begin_connect(
         self, address: str, key: str, timeout: float = 10.0, *, qos: Qos | None = None
     ) -> Connecting: ...
+    def reopen(
+        self, connection: Connection, maximum: Qos, timeout: float = 10.0, *, qos: Qos | None = None
+    ) -> Connection: ...
+    @property
+    def network_qos(self) -> NetworkQos: ...
     def accept(self, timeout: float | None = None) -> Connection | None: ...
     async def accept_async(self) -> Connection: ...
     def incoming(self, timeout: float | None = None) -> Incoming | None: ...

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::qos::Qos;
+use crate::network::NetworkQos;
 use crate::waiting::duration;
 
 /// Rules for joining multicast groups on a peer's invitation: the largest number of groups over all connections, and the
@@ -149,6 +150,8 @@ fn apply_one(config: &mut NodeConfig, name: &str, value: &Bound<'_, PyAny>) -> P
         "busy_poll" => config.busy_poll = optional()?,
         "tcp_fallback" => config.tcp_fallback = value.extract()?,
         "attempt_delay" => config.attempt_delay = seconds()?,
+        "network" => config.network = value.extract::<NetworkQos>()?.0,
+        "translate" => config.translate = value.extract()?,
         "join" => config.join = value.extract::<Option<Join>>()?.map(|join| join.0),
         _ => return Err(PyTypeError::new_err(format!("Node() has no argument {name}"))),
     }

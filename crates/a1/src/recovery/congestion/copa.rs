@@ -56,13 +56,17 @@ const MARK_FACTOR: f64 = 0.85;
 /// scenes of random loss below 0.9 instead of 27). In slow start twice the window, as mvfst paces Copa.
 const PACING: (u64, u64) = (1, 1);
 const START_PACING: (u64, u64) = (2, 1);
-/// Packets back to back, as many as are to wait in the queue; more where they leave in [`SHORT_BURST`], the pacer's own.
+/// Packets back to back, as many as are to wait in the queue; more where they leave in [`SHORT_BURST`], the pacer's own, and in a
+/// part of the round trip. A longer burst overflows a queue of a quarter of the path's content: `freshwire-lab sim speed`, 1 ms.
 const BURST_PACKETS: u64 = 2;
 const SHORT_BURST: Duration = Duration::from_micros(250);
+const BURST_PART: u32 = 16;
 /// Part of the delivered window in a drain: the pacing gain with which BBR drains (draft-cardwell-iccrg-bbr-congestion-control).
 const DRAIN_FACTOR: f64 = 0.75;
-/// Part of the delivered window right after a drain. Above 1, because acknowledgements arrive in bunches: `make scenes`.
+/// Part of the delivered window right after a drain. Above 1, because acknowledgements arrive in bunches: `make scenes`. Where the
+/// window is large, a bunch is a smaller part of it: 16 packets, the most with one acknowledgement, and two bursts.
 const DRAINED_FACTOR: f64 = 1.25;
+const BUNCH_PACKETS: u64 = 16;
 /// Between drains in the competitive mode: half of the ten seconds after which the least delay is forgotten.
 const DRAIN_AFTER: Duration = Duration::from_secs(5);
 /// Share of packets that may be lost by chance: between the 5 % that are to cost nothing and the 10 % of a crowd.
@@ -280,7 +284,8 @@ impl Copa {
             Mode::Drain(..) if is_empty => {
                 let packets = 4.0 * self.mtu as f64;
                 let enough = (self.carried() * DRAINED_FACTOR).max(self.carried() + packets);
-                self.window = self.window.min(enough);
+                let bunch = (BUNCH_PACKETS * self.mtu + 2 * self.burst()) as f64;
+                self.window = self.window.min(enough).min(self.carried() + bunch);
                 self.enter_default(now, true);
                 return;
             }
@@ -424,7 +429,8 @@ impl Congestion for Copa {
     }
 
     fn max_burst(&self) -> u64 {
-        let short = self.pacing_rate().map_or(0, |rate| rate.bytes_in(SHORT_BURST));
+        let time = SHORT_BURST.min(self.srtt / BURST_PART);
+        let short = self.pacing_rate().map_or(0, |rate| rate.bytes_in(time));
         (BURST_PACKETS * self.mtu).max(short)
     }
 }

@@ -1,9 +1,10 @@
-//! `freshwire-lab sim`: scenarios of the A1 transport in virtual time, and the receive queue.
+//! `freshwire-lab sim`: scenarios of the A1 transport in virtual time, its speed, and the receive queue.
 
 mod json;
 mod played;
 mod queue;
 mod show;
+mod speed;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -42,12 +43,16 @@ pub(crate) struct SimArgs {
 enum Model {
     /// The receive queue and packet push of Choi, Kim and Yoo (2007), beside their numbers.
     Queue(queue::QueueArgs),
+    /// A1's congestion control on paths of up to 10 Gbit/s.
+    Speed(speed::SpeedArgs),
 }
 
 /// Runs `freshwire-lab sim`. Exit code 1: something was not reached.
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
-    if let Some(Model::Queue(args)) = &args.model {
-        return queue::run(args);
+    match &args.model {
+        Some(Model::Queue(args)) => return queue::run(args),
+        Some(Model::Speed(args)) => return speed::run(args),
+        None => {}
     }
     if let Some(name) = args.scenario.as_ref().filter(|_| args.text) {
         output::print(&text_of(name)?)?;

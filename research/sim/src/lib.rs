@@ -16,6 +16,7 @@ pub mod queue;
 mod rng;
 mod run;
 mod scenario;
+mod speed;
 mod world;
 
 pub use feed::{Arrival, Ending, Entry, Fault, Feed};
@@ -25,4 +26,5 @@ pub use outcome::{FlowOutcome, Outcome, SLOTS, Slot};
 pub use pipe::{DirectionConfig, DirectionStats, Duplicate, Reorder};
 pub use run::run;
 pub use scenario::{Expect, FlowPlan, Happening, PathPlan, SCENARIOS, Scenario, ScenarioError};
+pub use speed::{SpeedConfig, SpeedOutcome};
 pub use world::{CapturedDatagram, FlowId, NodeId, PathId, World};

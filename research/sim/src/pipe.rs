@@ -126,6 +126,14 @@ impl Pipe {
         Some(packet)
     }
 
+    pub(crate) fn counters(&self) -> Counters {
+        self.link.counters()
+    }
+
+    pub(crate) fn queued_bytes(&mut self, now: Timestamp) -> u64 {
+        self.link.queued_bytes(now)
+    }
+
     pub(crate) fn stats(&self) -> DirectionStats {
         let mut waits = self.waits.clone();
         waits.sort_unstable();

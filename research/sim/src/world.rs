@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use freshwire_a1::{ConnectConfig, Connection, ConnectionHandle, Datagram, EndpointEvent, Event, Outgoing};
-use freshwire_link::Direction;
+use freshwire_link::{Counters, Direction};
 use freshwire_record::Timestamp;
 
 use crate::feed::Feed;
@@ -177,6 +177,16 @@ impl World {
     /// What a direction of a path has done.
     pub fn path_stats(&self, path: PathId, direction: Direction) -> DirectionStats {
         self.paths[path.0][usize::from(direction == Direction::Down)].stats()
+    }
+
+    /// What the link of a direction of a path counts. Cheaper than [`World::path_stats`].
+    pub fn counters(&self, path: PathId, direction: Direction) -> Counters {
+        self.paths[path.0][usize::from(direction == Direction::Down)].counters()
+    }
+
+    /// Bytes that wait for the transmitter of a direction of a path.
+    pub fn queued_bytes(&mut self, path: PathId, direction: Direction) -> u64 {
+        self.paths[path.0][usize::from(direction == Direction::Down)].queued_bytes(self.now)
     }
 
     /// An end's application takes messages from now on, or leaves them.

@@ -25,6 +25,7 @@ const COMPUTING: &[&str] = &[
     "-p freshwire-sim --lib",
     "-p freshwire-sim --test queue",
     "-p freshwire-sim --test scenarios",
+    "-p freshwire-sim --test speed",
     "-p freshwire-sim --test texts",
     "-p freshwire-sim --test worlds",
 ];

@@ -8,6 +8,7 @@ mod departures;
 mod multicast;
 mod route;
 mod served;
+mod steering;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ pub use datagram::{Ecn, Incoming, MAX_DATAGRAM_BYTES, Outgoing, Sent, plain};
 pub use departures::{DepartureNote, departures, note_departures, send_noted};
 pub use multicast::{Group, Interface};
 pub use route::Route;
+pub use steering::Steering;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket as StdSocket};
@@ -39,6 +41,8 @@ pub struct UdpConfig {
     pub only_v6: bool,
     /// Other sockets may have the same port, as the members of a multicast group on one machine do.
     pub shared: bool,
+    /// It is one of several sockets at its address, see [`UdpSocket::bind_several`].
+    several: bool,
     /// Bytes that the kernel keeps for us, overhead included; more than its `net.core.rmem_max` is cut to that.
     /// `None`: the kernel's default.
     pub receive_buffer: Option<usize>,
@@ -107,6 +111,9 @@ impl UdpSocket {
         }
         if config.shared {
             sockopt::set_socket_reuseaddr(&socket, true)?;
+        }
+        if config.several {
+            sockopt::set_socket_reuseport(&socket, true)?;
         }
         if let Some(bytes) = config.receive_buffer {
             sockopt::set_socket_recv_buffer_size(&socket, bytes)?;

@@ -10,6 +10,7 @@ use freshwire_record::Rate;
 use crate::crypto::{Protection, Psk, PublicKey, StaticKey};
 use crate::key_log::KeyLog;
 use crate::recovery::Controller;
+use crate::shard::Shard;
 use crate::wire::{Qos, QosError};
 
 /// Default of [`ConnectConfig::timeout`] and [`Limits::handshake_time`].
@@ -39,12 +40,22 @@ pub struct EndpointConfig {
     /// Destination for the secrets of the connections, for debugging. Its readers can decrypt everything.
     /// Default: none.
     pub key_log: Option<KeyLog>,
+    /// Place among several endpoints at one address, which have the same key. Default: `None`, it is the only one.
+    pub shard: Option<Shard>,
 }
 
 impl EndpointConfig {
     /// Creates the defaults with this key.
     pub fn new(key: StaticKey) -> Self {
-        Self { key, psk: None, accept: true, allowed: None, limits: Limits::default(), key_log: None }
+        Self {
+            key,
+            psk: None,
+            accept: true,
+            allowed: None,
+            limits: Limits::default(),
+            key_log: None,
+            shard: None,
+        }
     }
 
     /// Sets the additional shared secret.

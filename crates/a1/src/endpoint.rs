@@ -133,7 +133,7 @@ impl Endpoint {
         connection: ConnectionConfig,
     ) -> Result<ConnectionHandle, QosError> {
         let qos = connection.requested(config)?;
-        let handle = self.table.reserve(&mut self.random);
+        let handle = self.table.reserve(&mut self.random, self.config.shard);
         let reset = self.resets.token(handle.id, remote.ip());
         let plan = Plan { id: handle.id, remote: remote.into(), key, reset, qos, connection };
         self.table.insert_ours(handle, Initiating::new(now, now + config.timeout, plan));
@@ -355,7 +355,11 @@ impl Endpoint {
     fn on_data(&mut self, now: Timestamp, datagram: Datagram<'_>, header: DataHeader) {
         let Some((handle, entry)) = self.table.by_id(header.to) else {
             self.stats.unknown += 1;
-            return self.send_reset(now, &datagram, header.to);
+            // Another endpoint with the same key has the connection, if it was put here by mistake: it must not be ended.
+            if self.config.shard.is_none_or(|shard| shard.owns(header.to)) {
+                self.send_reset(now, &datagram, header.to);
+            }
+            return;
         };
         let Entry { state: State::Open(open), local, .. } = entry else {
             self.stats.unknown += 1;

@@ -15,7 +15,8 @@ pub(crate) use cursor::Cursor;
 pub use error::Malformed;
 pub(crate) use frame::{Ack, Echo, Frame, Frames, Invitation, MAX_RANGES, PARITY_HEAD, Parity, Ranges};
 pub(crate) use packet::{
-    DATA_HEADER, DataHeader, MIN_INITIATION, Packet, RESET_LENGTH, VERSION, is_urgent, put_group_header,
+    DATA_HEADER, DataHeader, ID_OFFSET, INITIATION_KIND, KIND_MASK, MIN_INITIATION, Packet, RESET_LENGTH,
+    VERSION, is_urgent, put_group_header,
 };
 pub(crate) use parameters::Parameters;
 pub use parameters::{Qos, QosError};

@@ -1,3 +1,5 @@
+use std::iter::Sum;
+
 use crate::crypto::{Protection, PublicKey};
 use crate::remote::Remote;
 use crate::wire::Qos;
@@ -120,4 +122,20 @@ pub struct EndpointStats {
     pub over_limit: u64,
     /// Handshake packets of this endpoint that found the queue full.
     pub queue_full: u64,
+}
+
+impl Sum for EndpointStats {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            malformed: sum.malformed + one.malformed,
+            unknown: sum.unknown + one.unknown,
+            retries: sum.retries + one.retries,
+            wrong_cookies: sum.wrong_cookies + one.wrong_cookies,
+            unauthentic: sum.unauthentic + one.unauthentic,
+            resets: sum.resets + one.resets,
+            refused: sum.refused + one.refused,
+            over_limit: sum.over_limit + one.over_limit,
+            queue_full: sum.queue_full + one.queue_full,
+        })
+    }
 }

@@ -219,7 +219,7 @@ impl Endpoint {
         } else {
             None
         };
-        let handle = self.table.reserve(&mut self.random);
+        let handle = self.table.reserve(&mut self.random, self.config.shard);
         let Limits { half_open, half_open_per_address, .. } = self.config.limits;
         while let Some(first) =
             self.half_open.first_to_go(initiation.from.address, half_open, half_open_per_address)

@@ -6,6 +6,7 @@ use freshwire_record::Timestamp;
 use crate::connection::Connection;
 use crate::crypto::{Random, Responder};
 use crate::remote::Remote;
+use crate::shard::Shard;
 use crate::wire::Parameters;
 
 use super::ConnectionHandle;
@@ -101,9 +102,9 @@ impl Table {
 
     /// A handle for a new connection.
     //= spec/a1.md A1-RST-4
-    pub(super) fn reserve(&mut self, random: &mut Random) -> ConnectionHandle {
+    pub(super) fn reserve(&mut self, random: &mut Random, shard: Option<Shard>) -> ConnectionHandle {
         let id = std::iter::repeat_with(|| random.next_u32())
-            .find(|id| !self.entries.contains_key(id))
+            .find(|id| shard.is_none_or(|shard| shard.owns(*id)) && !self.entries.contains_key(id))
             .expect("there are fewer connections than numbers");
         self.next_serial += 1;
         ConnectionHandle { id, serial: self.next_serial }

@@ -203,6 +203,13 @@ const RETRANSMITTED: u8 = 2;
 const CONTROL: u8 = 4;
 const ACK_NOW: u8 = 8;
 
+/// Place of the receiver's id in every packet except an initiation.
+pub(crate) const ID_OFFSET: u32 = 1;
+/// The high half of the first byte is the kind of a packet.
+pub(crate) const KIND_MASK: u8 = 0xf0;
+/// The kind of an initiation in it.
+pub(crate) const INITIATION_KIND: u8 = INITIATION << 4;
+
 const INITIATION: u8 = 1;
 const RETRY: u8 = 2;
 const RESPONSE: u8 = 3;

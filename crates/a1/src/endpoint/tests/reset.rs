@@ -3,6 +3,7 @@
 use super::*;
 use crate::connection::{Closed, Event};
 use crate::crypto::ResetToken;
+use crate::shard::Shard;
 use crate::wire::RESET_LENGTH;
 
 /// The server's process dies and begins anew, with this key.
@@ -87,6 +88,27 @@ fn with_another_key_it_cannot_and_the_idle_timeout_does() {
     assert!(world.client().endpoint.stats().unauthentic > 0);
     world.run(Duration::from_secs(20));
     assert_eq!(closings(&mut world, ours), [Closed::Silent]);
+}
+
+/// Endpoints at one address have one key, so the token of each is right for the connections of the others.
+//= spec/a1.md A1-RST-4
+#[test]
+fn an_endpoint_ends_no_connection_of_another_at_its_address() {
+    for count in [2, 3, 100] {
+        let of = |number| EndpointConfig { shard: Shard::new(number, count), ..server_config() };
+        let mut world = World::new(client_config(), of(1));
+        let ours = world.connect();
+        world.run(Duration::from_secs(1));
+        let theirs = *world.server().connected().first().expect("the server has the connection");
+        assert_eq!(theirs.id % count, 1, "the id names its endpoint");
+        // Its datagrams come to another one.
+        world.server().endpoint = Endpoint::new(of(0), [13; 32]);
+        world.client().push(ours, b"are you there?");
+        world.run(Duration::from_secs(2));
+        assert!(world.server().endpoint.stats().unknown > 0);
+        assert!(resets(&world, SERVER).is_empty());
+        assert_eq!(closings(&mut world, ours), []);
+    }
 }
 
 //= spec/a1.md A1-RST-3

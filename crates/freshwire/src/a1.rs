@@ -6,7 +6,7 @@
 //!      Sender             at each packet                          window: what was received and not taken
 //! ```
 //!
-//! A [`Node`] has an address, a key and a thread. It makes connections to other nodes, whose key has to be known, and
+//! A [`Node`] has an address, a key and a thread, or [several](NodeConfig::threads). It makes connections to other nodes, whose key has to be known, and
 //! accepts theirs. A [`Connection`] works in both directions: it receives messages, and
 //! [`add_a1_sink`](crate::Sender::add_a1_sink) makes it a sink of a [`Sender`](crate::Sender). Policies, fates and
 //! endings are those of a sink over TCP.
@@ -74,7 +74,7 @@ pub use byte_stream::{
     ByteReader, ByteStream, ByteStreamError, ByteWriter, MAX_STREAM_BLOCK, STREAM_BLOCK_TIME,
 };
 pub use config::{
-    ATTEMPT_DELAYS, DEFAULT_ATTEMPT_DELAY, DEFAULT_BACKLOG, NodeConfig, SinkConfig, generate_key,
+    ATTEMPT_DELAYS, DEFAULT_ATTEMPT_DELAY, DEFAULT_BACKLOG, MAX_THREADS, NodeConfig, SinkConfig, generate_key,
 };
 pub use connecting::Connecting;
 pub use connection::Connection;

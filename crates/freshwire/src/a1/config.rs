@@ -4,7 +4,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use freshwire_a1::{ConnectionConfig, EndpointConfig, Qos, StaticKey};
+use freshwire_a1::{ConnectionConfig, EndpointConfig, Qos, Shard, StaticKey};
 use freshwire_choice::Choice;
 use freshwire_io::network::{Dscp, MAX_FREE_PRIORITY, NetworkQos};
 use freshwire_record::Rate;
@@ -24,6 +24,9 @@ pub const DEFAULT_ATTEMPT_DELAY: Duration = Duration::from_millis(100);
 
 /// Permitted values of [`NodeConfig::attempt_delay`], 10 ms to 2 s: the limits of RFC 8305 (section 8).
 pub const ATTEMPT_DELAYS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(2);
+
+/// The most threads of a node. Chosen, not measured: the processors of a large machine.
+pub const MAX_THREADS: usize = 256;
 
 /// Default size of the kernel's receive buffer, in bytes.
 const RECEIVE_BUFFER: usize = 2 << 20;
@@ -81,6 +84,12 @@ pub struct NodeConfig {
     /// Time without an answer over UDP after which a new connection tries TCP as well, within [`ATTEMPT_DELAYS`]. The first answer
     /// decides. Default: [`DEFAULT_ATTEMPT_DELAY`], 100 ms.
     pub attempt_delay: Duration,
+    /// Threads that serve the node, from 1 to [`MAX_THREADS`], each with a socket at the node's address (`SO_REUSEPORT`) and
+    /// connections of its own. The kernel gives it the datagrams of these connections, from whatever address they come. It is worth it
+    /// where many connections need more than one processor; a single connection stays on one thread. `backlog` and
+    /// [`Limits`](super::Limits) are divided among the threads, and a pacing rate of `network` holds for each. With several threads
+    /// there is no [`Node::group`](super::Node::group), and none accepts connections over TCP (`tcp_fallback`). Default: 1.
+    pub threads: usize,
 }
 
 impl From<EndpointConfig> for NodeConfig {
@@ -97,6 +106,7 @@ impl From<EndpointConfig> for NodeConfig {
             join: None,
             tcp_fallback: false,
             attempt_delay: DEFAULT_ATTEMPT_DELAY,
+            threads: 1,
         }
     }
 }
@@ -189,6 +199,34 @@ impl NodeConfig {
     pub fn attempt_delay(mut self, delay: Duration) -> Self {
         self.attempt_delay = delay;
         self
+    }
+
+    /// Sets the number of threads.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// The configuration of the thread with this number: its part of what all may use.
+    pub(super) fn of_thread(&self, number: u32) -> Self {
+        let mut config = self.clone();
+        let count = self.threads as u32;
+        if count < 2 {
+            return config;
+        }
+        config.endpoint.shard = Shard::new(number, count);
+        config.backlog = self.backlog.div_ceil(self.threads);
+        let limits = &mut config.endpoint.limits;
+        for limit in [&mut limits.connections, &mut limits.half_open, &mut limits.half_open_per_address] {
+            *limit = limit.div_ceil(self.threads);
+        }
+        for limit in
+            [&mut limits.retries_per_second, &mut limits.responses_per_second, &mut limits.resets_per_second]
+        {
+            *limit = limit.div_ceil(count);
+        }
+        config
     }
 
     /// The configuration of a connection on a path whose interface permits datagrams of at most `largest` bytes.

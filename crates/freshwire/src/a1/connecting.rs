@@ -71,10 +71,11 @@ impl Node {
             return Err(ConnectError::Family);
         }
         let address = plain(address);
-        let (id, changed) = self.shared().act(|core, now| match core.is_stopped() {
+        let shared = self.next_shard();
+        let (id, changed) = shared.act(|core, now| match core.is_stopped() {
             true => Err(ConnectError::Stopped),
             false => core.connect(now, address, *key, config, maximum),
         })?;
-        Ok(Connecting(Connection::new(Arc::clone(self.shared()), id, address, changed)))
+        Ok(Connecting(Connection::new(Arc::clone(shared), id, address, changed)))
     }
 }

@@ -13,15 +13,16 @@ use std::time::Duration;
 
 use freshwire_a1::{
     Closed, ConnectConfig, ConnectError as HandshakeError, Connection as Transport, ConnectionHandle,
-    Datagram, Endpoint, EndpointEvent, EndpointStats, Event, Message, Outgoing, PublicKey, Qos, Queue,
+    Datagram, Endpoint, EndpointEvent, EndpointStats, Event, Message, Outgoing, PublicKey, Qos, Queue, Shard,
     Source,
 };
 use freshwire_choice::Reason;
 use freshwire_io::poll::Poller;
-use freshwire_io::udp::{Ecn, ReceiveBuffer, Route, UdpConfig, UdpSocket};
+use freshwire_io::udp::{Ecn, ReceiveBuffer, Route, Steering, UdpConfig, UdpSocket};
 use freshwire_record::{Rate, Timestamp};
 
 use self::attempts::Fallback;
+pub(super) use self::newcomers::Arrivals;
 use self::newcomers::Newcomers;
 use super::codes::{CODE_ABORTED, CODE_DONE};
 use super::config::NodeConfig;
@@ -90,19 +91,47 @@ pub(super) enum SinkTarget {
 }
 
 impl Core {
-    /// The node of this socket; those of groups that it joins are added to `poller`.
+    /// The node of a new socket; those of groups that it joins are added to `poller`.
     pub(super) fn new(
         address: SocketAddr,
         config: NodeConfig,
         poller: Arc<Poller>,
     ) -> Result<Self, BindError> {
-        let buffers = UdpConfig::default().receive_buffer(config.receive_buffer);
         let mut tcp_paths = TcpPaths::new(config.endpoint.limits, Arc::clone(&poller));
-        let mut socket = if config.tcp_fallback && config.endpoint.accept {
-            bind_both(address, buffers, &mut tcp_paths)?
+        let socket = if config.tcp_fallback && config.endpoint.accept {
+            bind_both(address, buffers(&config), &mut tcp_paths)?
         } else {
-            UdpSocket::bind(address, buffers)?
+            UdpSocket::bind(address, buffers(&config))?
         };
+        Self::over(address, socket, tcp_paths, config, poller)
+    }
+
+    /// The nodes of several sockets at one address, of which each has its part of the connections and its poller.
+    pub(super) fn several(
+        address: SocketAddr,
+        config: &NodeConfig,
+        arrivals: &Arc<Arrivals>,
+    ) -> Result<Vec<(Self, Arc<Poller>)>, BindError> {
+        let steering =
+            Steering { offset: Shard::ID_OFFSET, kind_mask: Shard::KIND_MASK, unnumbered: Shard::INITIATION };
+        let sockets = UdpSocket::bind_several(address, buffers(config), config.threads, &steering)?;
+        let cores = sockets.into_iter().zip(0..).map(|(socket, number)| {
+            let (config, poller) = (config.of_thread(number), Arc::new(Poller::new()?));
+            let tcp_paths = TcpPaths::new(config.endpoint.limits, Arc::clone(&poller));
+            let mut core = Self::over(address, socket, tcp_paths, config, Arc::clone(&poller))?;
+            core.newcomers.share(arrivals);
+            Ok((core, poller))
+        });
+        cores.collect()
+    }
+
+    fn over(
+        address: SocketAddr,
+        mut socket: UdpSocket,
+        tcp_paths: TcpPaths,
+        config: NodeConfig,
+        poller: Arc<Poller>,
+    ) -> Result<Self, BindError> {
         socket.set_network_qos(&config.network)?;
         Ok(Self {
             socket,
@@ -579,7 +608,7 @@ impl Core {
             peer.changed.notify_all();
             peer.note_end(&mut self.activity);
         }
-        self.newcomers.signal.set();
+        self.newcomers.announce();
         self.activity.note();
     }
 }
@@ -690,6 +719,10 @@ impl Protocol for Core {
     fn activity(&mut self) -> &mut Activity {
         &mut self.activity
     }
+}
+
+fn buffers(config: &NodeConfig) -> UdpConfig {
+    UdpConfig::default().receive_buffer(config.receive_buffer)
 }
 
 /// Binds UDP and TCP to one port. Where the kernel chooses the port of UDP, that of TCP may be taken.

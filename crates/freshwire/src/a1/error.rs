@@ -17,6 +17,14 @@ pub enum BindError {
     /// There is no such delay.
     #[error("NodeConfig::attempt_delay is {0:?}, but must be 10 ms to 2 s")]
     AttemptDelay(Duration),
+    /// There is no such number of threads.
+    #[error("NodeConfig::threads is {0}, but must be 1 to 256")]
+    Threads(usize),
+    /// A TCP connection may be of several A1 connections, which several threads may have.
+    #[error(
+        "a node with several threads accepts no connections over TCP: set threads to 1 or tcp_fallback to false"
+    )]
+    ThreadsOverTcp,
     /// The operating system gives no socket or no thread.
     #[error("cannot open the node's socket")]
     Socket(#[from] io::Error),

@@ -69,6 +69,11 @@ impl AsRawFd for Events {
 pub(super) struct LazySignal(Option<Arc<Signal>>);
 
 impl LazySignal {
+    /// The signal of several places.
+    pub(super) fn of(signal: Arc<Signal>) -> Self {
+        Self(Some(signal))
+    }
+
     pub(super) fn get(&mut self) -> Arc<Signal> {
         Arc::clone(self.0.get_or_insert_default())
     }

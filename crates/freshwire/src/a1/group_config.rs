@@ -70,6 +70,9 @@ pub enum GroupError {
     /// The host does not give the group's datagrams the wanted quality of service.
     #[error(transparent)]
     Network(#[from] NetworkQosError),
+    /// The node has several threads, of which each has only a part of the connections.
+    #[error("a node with several threads sends to no group: bind one with threads set to 1")]
+    Threads,
     /// The operating system gives no socket for it.
     #[error("cannot send to the group: {0}")]
     Socket(#[from] io::Error),

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use freshwire_a1::{ConnectConfig, EndpointStats, PublicKey, Qos};
@@ -12,9 +13,9 @@ use freshwire_io::poll::{Poller, Waker, wait_precisely};
 use freshwire_record::Timestamp;
 
 use super::codes::CODE_DONE;
-use super::config::{ATTEMPT_DELAYS, NodeConfig};
+use super::config::{ATTEMPT_DELAYS, MAX_THREADS, NodeConfig};
 use super::connection::Connection;
-use super::core::Core;
+use super::core::{Arrivals, Core};
 use super::driver::{BusyPoll, Platform as _, Protocol as _};
 use super::error::{BindError, ConnectError, NodeStopped};
 use super::events::Events;
@@ -24,15 +25,20 @@ use super::incoming::Incoming;
 use super::shared::{Pollers, Shared};
 
 /// An A1 address: connects to other nodes and accepts their connections, over one UDP socket and on one
-/// thread. Where UDP does not pass it can [go on over TCP](NodeConfig::tcp_fallback).
+/// thread, or on [several](NodeConfig::threads). Where UDP does not pass it can [go on over TCP](NodeConfig::tcp_fallback).
 ///
 /// Dropping it aborts its connections, and so does [`Node::stop`]. The socket is closed once their handles are dropped as well.
 pub struct Node {
-    shared: Arc<Shared>,
+    /// One for each thread, at least one.
+    shards: Vec<Arc<Shared>>,
+    /// Newcomers of all of them.
+    arrivals: Arc<Arrivals>,
+    /// Outgoing connections so far: the threads take turns.
+    connected: AtomicUsize,
     public_key: PublicKey,
     /// The application decides about newcomers.
     asks: bool,
-    thread: Option<std::thread::JoinHandle<()>>,
+    threads: Vec<std::thread::JoinHandle<()>>,
 }
 
 impl Node {
@@ -40,29 +46,62 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// If [`ConnectionConfig::maximum`](super::ConnectionConfig::maximum) is invalid (see [`Qos`](super::Qos)), or the system refuses a socket or a
-    /// thread.
+    /// If [`ConnectionConfig::maximum`](super::ConnectionConfig::maximum) is invalid (see [`Qos`](super::Qos)), or the system refuses a socket, a
+    /// thread, or the program that distributes datagrams to several threads.
     pub fn bind(address: SocketAddr, config: NodeConfig) -> Result<Self, BindError> {
         config.connection.check()?;
         if !ATTEMPT_DELAYS.contains(&config.attempt_delay) {
             return Err(BindError::AttemptDelay(config.attempt_delay));
         }
-        let (public_key, asks) = (config.endpoint.key.public_key(), config.ask);
-        let poller = Arc::new(Poller::new()?);
-        let busy_poll = BusyPoll::new(config.busy_poll);
-        let core = Core::new(address, config, Arc::clone(&poller))?;
-        let pollers = Pollers::new(poller, core.socket())?;
-        let shared = Arc::new(Shared::new(core, pollers, busy_poll));
-        let served = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("freshwire-a1".to_owned())
-            .spawn(move || {
+        match config.threads {
+            1 => {}
+            2..=MAX_THREADS if config.tcp_fallback && config.endpoint.accept => {
+                return Err(BindError::ThreadsOverTcp);
+            }
+            2..=MAX_THREADS => {}
+            wrong => return Err(BindError::Threads(wrong)),
+        }
+        let arrivals = Arc::new(Arrivals::default());
+        let mut node = Self {
+            shards: Vec::new(),
+            arrivals: Arc::clone(&arrivals),
+            connected: AtomicUsize::new(0),
+            public_key: config.endpoint.key.public_key(),
+            asks: config.ask,
+            threads: Vec::new(),
+        };
+        let busy_poll = config.busy_poll;
+        let cores = if config.threads == 1 {
+            let poller = Arc::new(Poller::new()?);
+            vec![(Core::new(address, config, Arc::clone(&poller))?, poller)]
+        } else {
+            Core::several(address, &config, &arrivals)?
+        };
+        for (core, poller) in cores {
+            let pollers = Pollers::new(poller, core.socket())?;
+            node.shards.push(Arc::new(Shared::new(core, pollers, BusyPoll::new(busy_poll))));
+        }
+        // After an error the node is dropped, which ends the threads that have started.
+        for shared in node.shards.clone() {
+            let thread = std::thread::Builder::new().name("freshwire-a1".to_owned()).spawn(move || {
                 // Datagrams that the pacer has put off are due first.
                 wait_precisely();
-                served.serve();
-            })
-            .map_err(BindError::Socket)?;
-        Ok(Self { shared, public_key, asks, thread: Some(thread) })
+                shared.serve();
+            });
+            node.threads.push(thread.map_err(BindError::Socket)?);
+        }
+        Ok(node)
+    }
+
+    /// The part of the first thread, which is all of it unless there are several.
+    fn first(&self) -> &Arc<Shared> {
+        &self.shards[0]
+    }
+
+    /// The part that has the next outgoing connection.
+    pub(super) fn next_shard(&self) -> &Arc<Shared> {
+        let turn = self.connected.fetch_add(1, Ordering::Relaxed);
+        &self.shards[turn % self.shards.len()]
     }
 
     /// Local address of the socket.
@@ -71,12 +110,12 @@ impl Node {
     ///
     /// If the operating system cannot tell.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.shared.lock().socket().local_addr()
+        self.first().lock().socket().local_addr()
     }
 
     /// Service asked of the network for the datagrams that left last.
     pub fn network_qos(&self) -> NetworkQos {
-        *self.shared.lock().socket().network_qos()
+        *self.first().lock().socket().network_qos()
     }
 
     /// Public key by which peers identify this node.
@@ -84,14 +123,15 @@ impl Node {
         self.public_key
     }
 
-    /// Counters since the node was bound, mainly of ignored and invalid datagrams.
+    /// Counters since the node was bound, mainly of ignored and invalid datagrams, in sum over its threads.
     pub fn stats(&self) -> EndpointStats {
-        self.shared.lock().stats()
+        self.shards.iter().map(|shared| shared.lock().stats()).sum()
     }
 
-    /// Waker of the node's thread, for a producer in another process after a push that asks to notify.
+    /// Waker of the node's thread, for a producer in another process after a push that asks to notify. If there are several threads,
+    /// it is that of the first: have one where other processes produce.
     pub fn waker(&self) -> Waker {
-        self.shared.platform().node_waker().clone()
+        self.first().platform().node_waker().clone()
     }
 
     /// Connects to the node with this key at `address`, such as `("camera.example.org", 5000)`, and blocks
@@ -175,7 +215,7 @@ impl Node {
     ///
     /// If the system refuses a file descriptor.
     pub fn events(&self) -> io::Result<Events> {
-        let signal = self.shared.lock().newcomers_signal();
+        let signal = self.first().lock().newcomers_signal();
         Events::new(signal)
     }
 
@@ -185,12 +225,10 @@ impl Node {
     /// The sinks' policies are not asked after the return. Policies run with the node locked, so one that calls this waits for
     /// itself. Connections that were not accepted are lost.
     pub fn stop(&self) {
-        self.shared.act(Core::stop);
-        self.shared.platform().wake_node();
-    }
-
-    pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+        for shared in &self.shards {
+            shared.act(Core::stop);
+            shared.platform().wake_node();
+        }
     }
 
     /// Whether the node's socket sends to `address`.
@@ -203,11 +241,12 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// If the configuration is invalid or the system refuses the socket.
+    /// If the configuration is invalid, the system refuses the socket, or the node has several threads.
     pub fn group(&self, config: &GroupConfig) -> Result<Group, GroupError> {
         config.transport.check()?;
-        let id = self.shared.act(|core, now| core.add_group(now, config))?;
-        Ok(Group::new(Arc::clone(&self.shared), id, config.transport.address))
+        let [shared] = &self.shards[..] else { return Err(GroupError::Threads) };
+        let id = shared.act(|core, now| core.add_group(now, config))?;
+        Ok(Group::new(Arc::clone(shared), id, config.transport.address))
     }
 
     /// Returns the next incoming connection, after at most `timeout`, or `None`. If the application decides
@@ -222,8 +261,7 @@ impl Node {
             return self.accept_asked(give_up);
         }
         let accepted = self.await_newcomer(give_up, Core::accept)?;
-        Ok(accepted
-            .map(|(id, address, changed)| Connection::new(Arc::clone(&self.shared), id, address, changed)))
+        Ok(accepted.map(|(shared, (id, address, changed))| Connection::new(shared, id, address, changed)))
     }
 
     /// Returns the next connection attempt for the application to accept or refuse, after at most `timeout`,
@@ -234,7 +272,7 @@ impl Node {
     /// If the node has stopped.
     pub fn incoming(&self, timeout: Duration) -> Result<Option<Incoming>, NodeStopped> {
         let asked = self.await_newcomer(now() + timeout, Core::incoming)?;
-        Ok(asked.map(|asked| Incoming::new(Arc::clone(&self.shared), asked)))
+        Ok(asked.map(|(shared, asked)| Incoming::new(shared, asked)))
     }
 
     /// One that waits no more makes way for the next one.
@@ -252,14 +290,45 @@ impl Node {
         &self,
         give_up: Timestamp,
         take: impl Fn(&mut Core) -> Option<T>,
-    ) -> Result<Option<T>, NodeStopped> {
+    ) -> Result<Option<(Arc<Shared>, T)>, NodeStopped> {
+        let [shared] = &self.shards[..] else { return self.await_any(give_up, take) };
         let mut taken = None;
-        let core = self.shared.lock();
-        let core = self.shared.wait(core, self.shared.active(), give_up, |core| {
+        let core = shared.lock();
+        let core = shared.wait(core, shared.active(), give_up, |core| {
             taken = take(core);
             taken.is_some() || core.is_stopped()
         });
-        if taken.is_none() && core.is_stopped() { Err(NodeStopped) } else { Ok(taken) }
+        if taken.is_none() && core.is_stopped() {
+            return Err(NodeStopped);
+        }
+        Ok(taken.map(|taken| (Arc::clone(shared), taken)))
+    }
+
+    /// The same for several threads, which serve their sockets themselves meanwhile.
+    fn await_any<T>(
+        &self,
+        give_up: Timestamp,
+        take: impl Fn(&mut Core) -> Option<T>,
+    ) -> Result<Option<(Arc<Shared>, T)>, NodeStopped> {
+        loop {
+            let seen = self.arrivals.count();
+            let mut is_stopped = false;
+            for shared in &self.shards {
+                let mut core = shared.lock();
+                if let Some(taken) = take(&mut core) {
+                    drop(core);
+                    return Ok(Some((Arc::clone(shared), taken)));
+                }
+                is_stopped |= core.is_stopped();
+            }
+            let left = give_up.saturating_since(now());
+            if is_stopped {
+                return Err(NodeStopped);
+            } else if left.is_zero() {
+                return Ok(None);
+            }
+            self.arrivals.wait(seen, left);
+        }
     }
 }
 
@@ -267,21 +336,22 @@ impl Node {
 impl Node {
     /// How often something has happened, to be waited for with [`Node::wait_activity`].
     pub(super) fn activity(&self) -> u64 {
-        self.shared.lock().activity().count
+        self.first().lock().activity().count
     }
 
     /// Waits until something happens beyond the `seen` times, at most for `timeout`.
     pub(super) fn wait_activity(&self, seen: u64, timeout: Duration) {
-        let core = self.shared.lock();
+        let shared = self.first();
+        let core = shared.lock();
         let is_new = |core: &mut Core| core.activity().count != seen || core.is_stopped();
-        drop(self.shared.wait(core, self.shared.active(), now() + timeout, is_new));
+        drop(shared.wait(core, shared.active(), now() + timeout, is_new));
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
         self.stop();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             // A panic of the thread is its own message; nothing here can undo it.
             let _ = thread.join();
         }

@@ -12,6 +12,7 @@ mod relay;
 mod socket;
 mod stalls;
 mod stop;
+mod threads;
 #[path = "../until/mod.rs"]
 mod until;
 

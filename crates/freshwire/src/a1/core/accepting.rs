@@ -64,7 +64,7 @@ impl Core {
         }
         if self.config.ask {
             self.newcomers.undecided.push_back(*incoming);
-            self.newcomers.signal.set();
+            self.newcomers.announce();
             return self.activity.note();
         }
         let config = self.config.connection_over(self.largest_datagram(incoming.from.address));
@@ -77,7 +77,7 @@ impl Core {
     pub(super) fn on_newcomer(&mut self, now: Timestamp, id: ConnectionHandle) {
         if !self.newcomers.is_full() {
             self.newcomers.standing.push_back(id);
-            return self.newcomers.signal.set();
+            return self.newcomers.announce();
         }
         // The places were taken while it completed the handshake.
         if let Some(peer) = self.peers.get_mut(&id) {

@@ -5,9 +5,9 @@ use std::num::NonZeroU32;
 use crate::wire::{ID_OFFSET, INITIATION_KIND, KIND_MASK};
 
 /// The place of an endpoint among several that have one address, of which each has a socket and connections of its own. Ids of
-/// connections name the endpoint, as the identifiers of a server behind a QUIC load balancer do
-/// (draft-ietf-quic-load-balancers, plaintext algorithm): here by the remainder of their division by the number of endpoints, so that
-/// the rest of an id stays random. A packet reaches its endpoint from any address of the peer.
+/// connections name the endpoint, as the server ids of QUIC load balancers do (draft-ietf-quic-load-balancers, plaintext algorithm).
+/// Here the remainder of an id, divided by the number of endpoints, is the name, so that the rest stays random. A packet reaches its
+/// endpoint from any address of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     number: u32,
@@ -19,7 +19,7 @@ impl Shard {
     pub const ID_OFFSET: u32 = ID_OFFSET;
     /// Bits of the first byte that name the kind of a packet.
     pub const KIND_MASK: u8 = KIND_MASK;
-    /// The kind of an initiation, which has no id of the responder. Those from one address and port have to reach one endpoint, since
+    /// The kind of an initiation, which has no id of the responder. All initiations from one address and port have to reach one endpoint, since
     /// cookies are its own.
     pub const INITIATION: u8 = INITIATION_KIND;
 

@@ -92,7 +92,7 @@ fn a_node_on_several_threads_connects_too() {
 }
 
 #[test]
-fn stopping_ends_the_connections_of_all_threads_and_waiting_calls() {
+fn stopping_ends_waiting_calls_and_connections_of_all_threads() {
     let server = bind(threads(2));
     let clients: Vec<_> = (0..8).map(|_| joined(&server)).collect();
     std::thread::scope(|scope| {
@@ -121,7 +121,7 @@ fn asking_works_on_several_threads() {
 }
 
 #[test]
-fn what_several_threads_cannot_do_is_refused() {
+fn groups_tcp_and_wrong_numbers_of_threads_are_refused() {
     for wrong in [0, MAX_THREADS + 1] {
         let refused = Node::bind("127.0.0.1:0".parse().unwrap(), threads(wrong));
         assert!(matches!(refused.err(), Some(BindError::Threads(count)) if count == wrong));

@@ -6,7 +6,7 @@ LAB = $(or $(CARGO_TARGET_DIR),target)/release/freshwire-lab
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 
-.PHONY: help demo test test-rest test-all check build install-demo install-test fuzz memory worlds scenes held-out soak-values lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench evidence-hosts matrix-fair matrix-buffers matrix-packets kernel-share evidence evidence-short clean \
+.PHONY: help demo test test-rest test-all check build install-demo install-test fuzz memory worlds scenes held-out soak-values lab frames matrix-thesis matrix-full matrix-a1 matrix-video matrix-share matrix-state bench evidence-hosts matrix-fair matrix-buffers matrix-packets kernel-share evidence evidence-short clean \
 	packages packages-test packages-twice install-packages install-packages-test test-root documents \
 	test-kernel test-kernel-compile test-kernel-long test-kernel-loads test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
@@ -118,6 +118,9 @@ matrix-thesis: build ## the four published configurations, ten times each
 
 matrix-a1: build ## A1 beside TCP, SRT, SCTP and QUIC on every link; an hour
 	$(LAB) layers --matrix full --scheme tcp,freshwire,a1,srt,sctp,quic --congestion bbr --out $(RESULTS)/a1
+
+matrix-video: build ## real film in spatial and temporal layers across four links, decoded; needs libvpx-dev; half an hour
+	$(LAB) video --video bikes,film --repeat 3 --out $(RESULTS)/video
 
 matrix-share: build ## A1 beside CUBIC and BBR of this kernel on shared links; most of an hour
 	$(LAB) share --rate 2Mbit,10Mbit,50Mbit --delay 20ms,50ms --queue 1bdp,15000 --out $(RESULTS)/share

@@ -3,7 +3,7 @@
 use freshwire_record::Rate;
 
 use super::metrics::Spread;
-use super::results::{FramesMetrics, LayersMetrics, Metrics};
+use super::results::{FramesMetrics, LayersMetrics, Metrics, VideoMetrics};
 use super::schema::{self, Experiment, LinkConfig, Run, Source, Trust};
 use super::scheme;
 use super::store::ResultLine;
@@ -130,6 +130,14 @@ impl Cell<'_, Run> {
         })
     }
 
+    /// The spread over repetitions of a number that `pick` takes from a run of scalable video; none where no run has it.
+    pub(crate) fn video(&self, pick: impl Fn(&VideoMetrics) -> Option<f64>) -> Option<Spread> {
+        self.spread(|run| match &run.metrics {
+            Some(Metrics::Video(metrics)) => pick(metrics),
+            _ => None,
+        })
+    }
+
     /// The link and the congestion control, as a person reads them.
     pub(crate) fn path_label(&self) -> String {
         format!("{}, {}", self.link_label(), self.plan.congestion)
@@ -193,6 +201,7 @@ fn order(a: &schema::Plan, b: &schema::Plan) -> std::cmp::Ordering {
         .then(a.congestion.cmp(&b.congestion))
         .then(a.deadline_ms.total_cmp(&b.deadline_ms))
         .then(a.duration_s.total_cmp(&b.duration_s))
+        .then(clip(a).cmp(&clip(b)))
         .then(record_bytes(a).cmp(&record_bytes(b)))
         .then(scheme::rank(&a.scheme).cmp(&scheme::rank(&b.scheme)))
         .then(a.framing.cmp(&b.framing))
@@ -201,7 +210,14 @@ fn order(a: &schema::Plan, b: &schema::Plan) -> std::cmp::Ordering {
 fn record_bytes(plan: &schema::Plan) -> u32 {
     match plan.source {
         Source::Layers { record_bytes, .. } => record_bytes,
-        Source::Frames { .. } => 0,
+        Source::Frames { .. } | Source::Video { .. } => 0,
+    }
+}
+
+fn clip(plan: &schema::Plan) -> Option<impl Ord> {
+    match &plan.source {
+        Source::Video { clip, order, layers, .. } => Some((clip, *order, layers)),
+        _ => None,
     }
 }
 

@@ -37,6 +37,7 @@ mod streams;
 mod table;
 #[cfg(test)]
 mod testing;
+mod video;
 mod viewers;
 
 /// Experiments across an emulated link: no root, no server, results in a folder.
@@ -72,6 +73,8 @@ enum Command {
     Sim(sim::SimArgs),
     /// State of many objects: the age of each one's newest value at a fast, a slow or a stalled program.
     State(state::StateArgs),
+    /// Real video in spatial and temporal layers (libvpx) across a link that is too slow, decoded.
+    Video(streams::VideoArgs),
     /// Real players across slow and broken links, served by `freshwire serve` and by another live server.
     Viewers(viewers::ViewersArgs),
     /// One run, for the laboratory itself: a plan on standard input.
@@ -104,6 +107,7 @@ fn main() -> ExitCode {
         Command::Share(args) => share::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::State(args) => state::run(&args),
+        Command::Video(args) => streams::video(&args),
         Command::Viewers(args) => viewers::run(&args),
         Command::Worker { kind: Kind::Stream } => scenario::pool::work::<streams::Stream>(),
         Command::Worker { kind: Kind::Screen } => scenario::pool::work::<screen::Task>(),

@@ -10,6 +10,7 @@ mod layers;
 mod link;
 mod oracle;
 mod spread;
+mod video;
 
 use anyhow::bail;
 
@@ -19,8 +20,9 @@ pub(crate) use frames::age_curve;
 pub(crate) use layers::goodput_curve;
 pub(crate) use link::{capacity_bps, transfer_end_ns};
 pub(crate) use spread::Spread;
+pub(crate) use video::layers_in_time;
 
-use crate::results::{FramesMetrics, LayersMetrics, Metrics};
+use crate::results::{FramesMetrics, LayersMetrics, Metrics, VideoMetrics};
 use crate::schema::{Run, Source};
 
 impl Metrics {
@@ -32,6 +34,9 @@ impl Metrics {
                 Self::Layers(LayersMetrics::of(run, layers, window_ms))
             }
             Source::Frames { fps, .. } => Self::Frames(FramesMetrics::of(run, fps)),
+            Source::Video { fps, order, window_ms, ref layers, .. } => {
+                Self::Video(VideoMetrics::of(run, fps, order, window_ms, layers))
+            }
         })
     }
 }
@@ -54,10 +59,16 @@ fn check(run: &Run) -> anyhow::Result<()> {
         if let Some(later) = record.refs.iter().find(|&&seq| seq >= record.seq) {
             bail!("record {} refers to record {later}, which is not older", record.seq);
         }
-        if let Source::Layers { layers, .. } = run.plan.source
-            && record.layer >= layers
-        {
+        let layers = match &run.plan.source {
+            Source::Layers { layers, .. } => usize::from(*layers),
+            Source::Video { layers, .. } => layers.len(),
+            Source::Frames { .. } => usize::MAX,
+        };
+        if usize::from(record.layer) >= layers {
             bail!("record {} is of layer {} in a stream of {layers} layers", record.seq, record.layer);
+        }
+        if record.picture.is_none() && matches!(run.plan.source, Source::Video { .. }) {
+            bail!("record {} is of no picture", record.seq);
         }
     }
     Ok(())

@@ -10,6 +10,8 @@ pub(crate) enum Metrics {
     Layers(LayersMetrics),
     /// The metrics of a stream of frames.
     Frames(FramesMetrics),
+    /// The metrics of scalable video.
+    Video(VideoMetrics),
 }
 
 /// The numbers that follow from the records of a layered stream.
@@ -118,6 +120,53 @@ pub(crate) struct FramesMetrics {
     pub(crate) receive_rate_kibit: f64,
     /// Bytes that arrived late or useless, framing included, as a share of those sent.
     pub(crate) wasted_share: f64,
+}
+
+/// The numbers that follow from the records of scalable video.
+///
+/// A layer frame is *in time* when it and, transitively, all that it refers to arrived by their deadlines. A player shows each picture the
+/// deadline after its capture, with its layers that are in time, and otherwise leaves the picture before it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct VideoMetrics {
+    /// Pictures that the source offered.
+    pub(crate) offered_pictures: u64,
+    /// Pictures by their spatial layers in time, from none to all.
+    pub(crate) pictures_by_layers: Vec<u64>,
+    /// Pictures a second with at least one layer.
+    pub(crate) pictures_per_s: f64,
+    /// Mean number of spatial layers in time of the offered pictures.
+    pub(crate) spatial_layers: f64,
+    /// Times that the picture does not change.
+    pub(crate) freezes: Freezes,
+    /// Mean age of the picture on the player's screen, in nanoseconds.
+    pub(crate) age_ns: f64,
+    /// The same for a viewer without a buffer, who sees each picture when it can be decoded, also after its deadline; none where pictures
+    /// are not sent at their capture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unbuffered_age_ns: Option<f64>,
+    /// Bytes of all records.
+    pub(crate) offered_bytes: u64,
+    /// Bytes of records in time, of each layer, the base layer first.
+    pub(crate) in_time_layer_bytes: Vec<u64>,
+    /// From a record's nominal submission to its arrival, over offered records.
+    pub(crate) delay: Delay,
+    /// Bytes received within the run's duration, per second, in Kibit/s (1 Kibit = 1024 bit).
+    pub(crate) receive_rate_kibit: f64,
+    /// Bytes that arrived late or useless, framing included, as a share of those sent.
+    pub(crate) wasted_share: f64,
+}
+
+/// The judgement of libvpx's decoder on the pictures in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Decoded {
+    /// Pictures that came out.
+    pub(crate) pictures: u64,
+    /// Pictures that are not, bit by bit, what the same layers of the whole stream give.
+    pub(crate) differing: u64,
+    /// SSIM of the player's screen and the camera's picture, in the mean over the camera's; a black screen before the first picture.
+    pub(crate) ssim_mean: f64,
+    /// Its 5th percentile.
+    pub(crate) ssim_p5: f64,
 }
 
 /// Age of information over a run.

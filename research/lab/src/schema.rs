@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::results::Metrics;
+use super::results::{Decoded, Metrics};
 
 /// The version of the result file that this program writes and reads.
 pub(crate) const SCHEMA: u32 = 1;
@@ -29,6 +29,9 @@ pub(crate) struct Run {
     pub(crate) sender: SenderStats,
     /// Every offered record, in order of sequence, delivered or not.
     pub(crate) records: Vec<RecordFate>,
+    /// A decoder's judgement of the pictures, where the records are of real video.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) decoded: Option<Decoded>,
     /// The numbers that follow from the records; filled in when the run is appended to a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) metrics: Option<Metrics>,
@@ -63,6 +66,8 @@ pub(crate) enum Experiment {
     Layers,
     /// Video-like frames that depend on each other.
     Frames,
+    /// Real scalable video.
+    Video,
 }
 
 /// An emulated path in the direction of the data.
@@ -121,6 +126,32 @@ pub(crate) enum Source {
         /// Frames from one that needs no reference to the next.
         gop: u32,
     },
+    /// Scalable video: a record is a layer frame of a picture.
+    Video {
+        /// The name or the file of the pictures.
+        clip: String,
+        /// Rate of all layers that the encoder was given.
+        rate_bps: u64,
+        /// Pictures per second.
+        fps: f64,
+        /// When the layers of a picture are submitted.
+        order: Order,
+        /// Length of a window in milliseconds; each begins with a key picture.
+        window_ms: u32,
+        /// The spatial and the temporal layer, from 0, of each layer; the base layer first.
+        layers: Vec<(u8, u8)>,
+    },
+}
+
+/// When the layers of a picture are submitted, and until when they have their value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Order {
+    /// All at the picture's capture, until the deadline after it.
+    Live,
+    /// As the source of Birkedal 2006: after a window's capture, one layer of all its pictures after the other at even distance, until the
+    /// deadline after the first.
+    Window,
 }
 
 fn one() -> u32 {
@@ -131,6 +162,7 @@ impl Source {
     /// The mean rate.
     pub(crate) fn bytes_per_second(&self) -> f64 {
         match *self {
+            Self::Video { rate_bps, .. } => rate_bps as f64 / 8.0,
             Self::Layers { layers, record_bytes, window_ms, per_layer } => {
                 f64::from(layers) * f64::from(per_layer) * f64::from(record_bytes) * 1e3
                     / f64::from(window_ms.max(1))
@@ -221,6 +253,9 @@ pub(crate) struct RecordFate {
     /// Sequences of the records without which this one is useless; a layered record implies the layers below it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) refs: Vec<u64>,
+    /// The number of the picture that the record is a layer of, where it is of real video.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) picture: Option<u32>,
 }
 
 impl Environment {

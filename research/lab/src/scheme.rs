@@ -23,6 +23,8 @@ pub(crate) const UDP: &str = "udp";
 pub(crate) const UDP_LIMITED: &str = "udp-limited";
 /// The best policy, on a raw byte stream.
 pub(crate) const FRESHWIRE: &str = "freshwire";
+/// The policy for frames with deadlines, on a raw byte stream, where the best policy is another.
+pub(crate) const FRESHWIRE_FRAMES: &str = "freshwire-frames";
 /// The best policy, with framing that lets an in-progress record be abandoned.
 pub(crate) const FRESHWIRE_CHUNKED: &str = "freshwire-chunked";
 
@@ -36,6 +38,11 @@ pub(crate) const A1_NEWRENO: &str = "a1-newreno";
 /// Whether the scheme is carried by A1.
 pub(crate) fn is_a1(scheme: &str) -> bool {
     [A1, A1_CUBIC, A1_NEWRENO].contains(&scheme)
+}
+
+/// Whether the scheme drops what is left of a window at its end.
+pub(crate) fn ends_windows(scheme: &str) -> bool {
+    [THESIS, THESIS_IMPROPER, PRIORITY_PROGRESS].contains(&scheme)
 }
 
 /// Another QUIC: quinn, a stream for each record, with priorities and resets.
@@ -63,7 +70,7 @@ fn find(scheme: &str) -> Option<(&'static str, &'static str)> {
     LISTED.iter().copied().find(|(name, _)| *name == scheme)
 }
 
-const LISTED: [(&str, &str); 21] = [
+const LISTED: [(&str, &str); 22] = [
     (TCP, "plain TCP"),
     (TCP_SMALL_BUFFER, "TCP, small buffer"),
     (MIN_BUF, "MIN_BUF"),
@@ -81,6 +88,7 @@ const LISTED: [(&str, &str); 21] = [
     (THESIS_IMPROPER, "thesis rule, misused"),
     (PRIORITY_PROGRESS, "priority-progress"),
     (FRESHWIRE, "Freshwire"),
+    (FRESHWIRE_FRAMES, "Freshwire, frames"),
     (FRESHWIRE_CHUNKED, "Freshwire, chunked"),
     (A1, "A1"),
     (A1_CUBIC, "A1, CUBIC"),

@@ -36,6 +36,7 @@ use crate::scenario::pool;
 use crate::schema::Environment;
 
 pub(crate) use args::ScreenArgs;
+pub(crate) use catalogue::pictures;
 pub(crate) use run::Task;
 use schema::{Plan, Run, StreamId};
 use scheme::Scheme;

@@ -93,7 +93,12 @@ pub(crate) fn jpeg(picture: &[u8]) -> anyhow::Result<Vec<u8>> {
 /// The filter that makes pictures of the size at which they are compared and kept. Timestamps are set evenly because those
 /// of a raw stream with dropped frames mean nothing, and ffmpeg would repeat or drop pictures to keep to them.
 pub(crate) fn shrink() -> String {
-    format!("{EVEN_TIMES},scale={WIDTH}:{HEIGHT}:flags=area,format=yuv420p")
+    format!("{EVEN_TIMES},{}:flags=area,format=yuv420p", scale())
+}
+
+/// The filter that scales pictures to that size; options may follow.
+pub(crate) fn scale() -> String {
+    format!("scale={WIDTH}:{HEIGHT}")
 }
 
 /// A screen with nothing on it.

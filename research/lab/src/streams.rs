@@ -1,4 +1,4 @@
-//! The experiments `layers` and `frames`: from a command line to plans, from plans to a result file, a table and a report.
+//! The experiments `layers`, `frames` and `video`: from a command line to plans, from plans to a result file, a table and a report.
 
 mod a1;
 mod args;
@@ -10,6 +10,7 @@ mod pieces;
 mod plain;
 mod receive;
 mod udp;
+mod video;
 mod worker;
 
 use std::path::Path;
@@ -22,6 +23,7 @@ use crate::store::{self, ResultLine as _};
 use crate::{cells, report, table};
 
 pub(crate) use args::{FramesArgs, LayersArgs};
+pub(crate) use video::VideoArgs;
 pub(crate) use worker::Stream;
 
 /// Runs `freshwire-lab layers`.
@@ -34,12 +36,32 @@ pub(crate) fn frames(args: &FramesArgs) -> anyhow::Result<ExitCode> {
     experiment(Experiment::Frames, &args.plans()?, &args.output)
 }
 
+/// Runs `freshwire-lab video`. Exit code 1: a run failed, or a decoded picture was not what its layers give.
+pub(crate) fn video(args: &VideoArgs) -> anyhow::Result<ExitCode> {
+    let prepared = args.prepare()?;
+    let tasks = |missing: Vec<Plan>| {
+        let schemes: Vec<&str> = missing.iter().map(|plan| plan.scheme.as_str()).collect();
+        let programs = peers::build(&schemes, &prepared.output.out)?;
+        let stream = |plan: Plan| {
+            let clip = prepared.clip(&plan);
+            Stream { plan, programs: programs.clone(), clip, stills: prepared.stills.clone() }
+        };
+        Ok(missing.into_iter().map(stream).collect())
+    };
+    let mut is_damaged = false;
+    let code = experiment::run(&prepared.output, &prepared.plans, tasks, |runs| {
+        is_damaged = runs.iter().filter_map(|run| run.decoded).any(|decoded| decoded.differing > 0);
+        report_of(Experiment::Video, runs)
+    })?;
+    Ok(if is_damaged { ExitCode::from(1) } else { code })
+}
+
 /// Runs `freshwire-lab report`.
 pub(crate) fn report(results: &Path) -> anyhow::Result<ExitCode> {
     let mut runs: Vec<Run> = store::read(results)?;
     runs.iter_mut().filter(|run| run.metrics.is_none()).try_for_each(Run::measure)?;
     let out = results.parent().unwrap_or(Path::new("."));
-    for experiment in [Experiment::Layers, Experiment::Frames] {
+    for experiment in [Experiment::Layers, Experiment::Frames, Experiment::Video] {
         if runs.iter().any(|run| run.plan.experiment == experiment) {
             report_of(experiment, &runs)?.show(out)?;
         }
@@ -51,7 +73,9 @@ fn experiment(experiment: Experiment, plans: &[Plan], output: &Output) -> anyhow
     let tasks = |missing: Vec<Plan>| {
         let schemes: Vec<&str> = missing.iter().map(|plan| plan.scheme.as_str()).collect();
         let programs = peers::build(&schemes, &output.out)?;
-        Ok(missing.into_iter().map(|plan| Stream { plan, programs: programs.clone() }).collect())
+        let stream =
+            |plan| Stream { plan, programs: programs.clone(), clip: None, stills: output.out.clone() };
+        Ok(missing.into_iter().map(stream).collect())
     };
     experiment::run(output, plans, tasks, |runs| report_of(experiment, runs))
 }
@@ -59,7 +83,8 @@ fn experiment(experiment: Experiment, plans: &[Plan], output: &Output) -> anyhow
 fn report_of(experiment: Experiment, runs: &[Run]) -> anyhow::Result<Report> {
     let runs: Vec<Run> = runs.iter().filter(|run| run.plan.experiment == experiment).cloned().collect();
     let cells = cells::gather(&runs, experiment);
-    let (tables, page) = match experiment {
+    let page = |page: String| Some(("report.html", page));
+    Ok(match experiment {
         Experiment::Layers => {
             let tables = [
                 Some(table::layers_summary(&cells)),
@@ -68,9 +93,11 @@ fn report_of(experiment: Experiment, runs: &[Run]) -> anyhow::Result<Report> {
                 table::start_up(&cells),
                 table::transit(&cells),
             ];
-            (tables.into_iter().flatten().collect(), report::layers_html(&runs)?)
+            Report { tables: tables.into_iter().flatten().collect(), page: page(report::layers_html(&runs)?) }
         }
-        Experiment::Frames => (vec![table::frames_summary(&cells)], report::frames_html(&runs)?),
-    };
-    Ok(Report { tables, page: Some(("report.html", page)) })
+        Experiment::Frames => {
+            Report { tables: vec![table::frames_summary(&cells)], page: page(report::frames_html(&runs)?) }
+        }
+        Experiment::Video => Report { tables: vec![table::video_summary(&cells)], page: None },
+    })
 }

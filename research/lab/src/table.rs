@@ -2,6 +2,7 @@
 
 mod frames;
 mod layers;
+mod video;
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 
@@ -9,6 +10,7 @@ pub(crate) use frames::frames_summary;
 pub(crate) use layers::{
     in_time, layers_summary, matrix, published_total_mib, receive_rates, start_up, transit,
 };
+pub(crate) use video::video_summary;
 
 use crate::metrics::Spread;
 pub(crate) use crate::output::percent;

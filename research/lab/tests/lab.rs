@@ -5,6 +5,7 @@
 #[path = "../../../crates/cli/tests/support/mod.rs"]
 mod support;
 mod transports;
+mod video;
 
 use std::fs::OpenOptions;
 use std::path::Path;

@@ -55,7 +55,7 @@ pub(crate) fn age_curve(run: &Run) -> AgeCurve {
 }
 
 /// When each frame was decodable; none for never. A reference that was not offered makes a frame undecodable.
-fn decodable_ns(run: &Run) -> Vec<Option<u64>> {
+pub(super) fn decodable_ns(run: &Run) -> Vec<Option<u64>> {
     let mut decodable: BTreeMap<u64, Option<u64>> = BTreeMap::new();
     for record in &run.records {
         let references = record.refs.iter().map(|seq| decodable.get(seq).copied().flatten());

@@ -30,6 +30,19 @@ enum Pictures {
     Slides,
 }
 
+impl Pictures {
+    /// ffmpeg's arguments for the input.
+    fn input(self, folder: &Path, say: impl Fn(&str)) -> anyhow::Result<Vec<OsString>> {
+        Ok(match self {
+            Self::Film(clip) => looped(&film(clip, folder, say)?),
+            Self::Camera(width, height) => {
+                vec!["-f".into(), "lavfi".into(), "-i".into(), camera(width, height).into()]
+            }
+            Self::Slides => words(&format!("-f lavfi -i {SLIDES}")).collect(),
+        })
+    }
+}
+
 const BUNNY: Pictures = Pictures::Film("bigbuckbunny.mp4");
 const BIKES: Pictures = Pictures::Film("bikes.mp4");
 const MEDIUM: Pictures = Pictures::Camera(640, 360);
@@ -71,6 +84,24 @@ pub(super) const ALL: &str = "all";
 pub(super) fn all() -> Vec<String> {
     let names = ENTRIES.iter().map(|entry| entry.name.to_owned());
     names.chain([format!("film{WITH_SOUND}")]).collect()
+}
+
+/// ffmpeg's arguments for the pictures of a stream of the catalogue or of a file, without end; `folder` keeps what is fetched.
+pub(crate) fn pictures(name: &str, folder: &Path, say: impl Fn(&str)) -> anyhow::Result<Vec<OsString>> {
+    if let Some(entry) = ENTRIES.iter().find(|entry| entry.name == name) {
+        return entry.pictures.input(folder, say);
+    }
+    Ok(looped(existing(Path::new(name))?))
+}
+
+fn existing(path: &Path) -> anyhow::Result<&Path> {
+    ensure!(
+        path.is_file(),
+        "{} is neither a file nor a stream of the catalogue: {}",
+        path.display(),
+        all().join(", ")
+    );
+    Ok(path)
 }
 
 /// The prepared stream of this name or file, at least `seconds` long, in `folder`; `say` gets messages on long steps.
@@ -132,13 +163,7 @@ impl Recipe {
         folder: &Path,
         say: impl Fn(&str),
     ) -> anyhow::Result<Self> {
-        let mut arguments = match entry.pictures {
-            Pictures::Film(clip) => looped(&film(clip, folder, say)?),
-            Pictures::Camera(width, height) => {
-                vec!["-f".into(), "lavfi".into(), "-i".into(), camera(width, height).into()]
-            }
-            Pictures::Slides => words(&format!("-f lavfi -i {SLIDES}")).collect(),
-        };
+        let mut arguments = entry.pictures.input(folder, say)?;
         let extension = if entry.encoder.starts_with("libx26") { TRANSPORT } else { IVF };
         let (beeps, sound) = match with_sound {
             true => (format!("-f lavfi -i {BEEPS} "), " -map 1:a:0 -c:a aac -b:a 96k"),
@@ -155,12 +180,7 @@ impl Recipe {
 
     /// The user's file as it is, from its begin again until it is long enough.
     fn copied(path: &Path, seconds: u32, with_sound: bool) -> anyhow::Result<Self> {
-        ensure!(
-            path.is_file(),
-            "{} is neither a file nor a stream of the catalogue: {}",
-            path.display(),
-            all().join(", ")
-        );
+        let path = existing(path)?;
         let extension = match codec(path)?.as_str() {
             "h264" | "hevc" => TRANSPORT,
             "av1" | "vp9" => IVF,

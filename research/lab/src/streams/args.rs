@@ -12,13 +12,13 @@ use crate::schema::{Experiment, LinkConfig, Plan, RateStep, Source};
 use crate::scheme;
 
 #[derive(Args)]
-struct LinkArgs {
+pub(super) struct LinkArgs {
     /// One-way delay.
     #[arg(long, default_value = "0ms", value_parser = parse_duration)]
-    delay: Duration,
+    pub(super) delay: Duration,
     /// Share of packets lost, in both directions.
     #[arg(long, value_parser = parse_share)]
-    loss: Option<f64>,
+    pub(super) loss: Option<f64>,
     /// Mean length of a loss burst in packets (Gilbert-Elliott); losses are independent if not given.
     #[arg(long)]
     burst: Option<f64>,
@@ -26,10 +26,10 @@ struct LinkArgs {
     #[arg(long, default_value = "15000", value_parser = parse_size)]
     queue: u64,
     #[command(flatten)]
-    repetitions: Repetitions,
+    pub(super) repetitions: Repetitions,
     /// Congestion controls by kernel name, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "cubic")]
-    congestion: Vec<String>,
+    pub(super) congestion: Vec<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -111,9 +111,9 @@ pub(crate) struct FramesArgs {
 
 /// A rate, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct RateArg(Option<Rate>);
+pub(super) struct RateArg(pub(super) Option<Rate>);
 
-fn parse_rate(text: &str) -> anyhow::Result<RateArg> {
+pub(super) fn parse_rate(text: &str) -> anyhow::Result<RateArg> {
     Ok(RateArg(if text == "none" { None } else { Some(text.parse()?) }))
 }
 
@@ -280,7 +280,7 @@ impl FramesArgs {
 }
 
 impl LinkArgs {
-    fn config(&self, rate_bps: Option<u64>, loss: f64, delay: Duration, seed: u64) -> LinkConfig {
+    pub(super) fn config(&self, rate_bps: Option<u64>, loss: f64, delay: Duration, seed: u64) -> LinkConfig {
         LinkConfig {
             burst_packets: self.burst,
             ..LinkConfig::steady(rate_bps, loss, delay, Some(self.queue), seed)
@@ -288,7 +288,7 @@ impl LinkArgs {
     }
 }
 
-fn framing_of(name: &str) -> String {
+pub(super) fn framing_of(name: &str) -> String {
     if name == scheme::FRESHWIRE_CHUNKED { "chunked" } else { "raw" }.to_owned()
 }
 
@@ -300,14 +300,15 @@ fn size_of_record(bytes: u64) -> anyhow::Result<u32> {
     }
 }
 
-fn check_schemes(names: &[&str]) -> anyhow::Result<()> {
-    const OTHERS: [&str; 8] = [
+pub(super) fn check_schemes(names: &[&str]) -> anyhow::Result<()> {
+    const OTHERS: [&str; 9] = [
         scheme::THESIS,
         scheme::THESIS_IMPROPER,
         scheme::PRIORITY_PROGRESS,
         scheme::RESERVE,
         scheme::FRESHWIRE,
         scheme::FRESHWIRE_CHUNKED,
+        scheme::FRESHWIRE_FRAMES,
         scheme::UDP,
         scheme::UDP_LIMITED,
     ];

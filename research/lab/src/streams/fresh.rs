@@ -145,7 +145,9 @@ fn word(reason: Reason, is_committed: bool) -> String {
 /// The policy of the plan's scheme.
 pub(super) fn policy(plan: &Plan) -> Box<dyn Choice> {
     let window = match plan.source {
-        Source::Layers { window_ms, .. } => Duration::from_millis(u64::from(window_ms)),
+        Source::Layers { window_ms, .. } | Source::Video { window_ms, .. } => {
+            Duration::from_millis(u64::from(window_ms))
+        }
         Source::Frames { .. } => Duration::from_secs(1),
     };
     match (plan.scheme.as_str(), &plan.source) {
@@ -156,7 +158,8 @@ pub(super) fn policy(plan: &Plan) -> Box<dyn Choice> {
         }
         (scheme::PRIORITY_PROGRESS, _) => Box::new(choice::priority_progress(window)),
         (scheme::RESERVE, _) => Box::new(choice::fifo()),
-        (_, Source::Layers { .. }) => Box::new(choice::layered(Duration::ZERO)),
+        (scheme::FRESHWIRE_FRAMES, _) => Box::new(choice::frames()),
+        (_, Source::Layers { .. } | Source::Video { .. }) => Box::new(choice::layered(Duration::ZERO)),
         (_, Source::Frames { .. }) => Box::new(choice::frames()),
     }
 }

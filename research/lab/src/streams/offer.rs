@@ -1,8 +1,13 @@
 //! The records that the source offers: the same list for every scheme of a cell.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::schema::{Plan, Source};
+use freshwire_media::layered::HEADER_BYTES;
+
+use crate::schema::{Order, Plan, Source};
+use crate::scheme;
+use crate::video::{LayerFrame, Video};
 
 /// A record that the source will submit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,10 +22,12 @@ pub(super) struct OfferedRecord {
     pub(super) at: Duration,
     /// When its value ends, from the start of the run.
     pub(super) deadline: Duration,
+    /// The layer frame and the number of its picture, where the source is real video; otherwise the payload follows from the sequence.
+    pub(super) coded: Option<(u32, Arc<[u8]>)>,
 }
 
-/// Everything that a plan's source offers, in order of time.
-pub(super) fn of(plan: &Plan) -> Vec<OfferedRecord> {
+/// Everything that a plan's source offers, in order of time; `video` is what a plan with scalable video is of.
+pub(super) fn of(plan: &Plan, video: Option<&Video>) -> Vec<OfferedRecord> {
     let deadline = Duration::from_nanos(plan.deadline_ns());
     let duration = Duration::from_nanos(plan.duration_ns());
     match plan.source {
@@ -32,6 +39,65 @@ pub(super) fn of(plan: &Plan) -> Vec<OfferedRecord> {
         Source::Frames { fps, mean_rate_bps, gop } => {
             let ladder = Ladder { fps, mean_bytes: mean_rate_bps as f64 / 8.0 / fps, gop };
             ladder.frames(plan.link.seed, deadline, duration)
+        }
+        Source::Video { order, window_ms, ref layers, .. } => video.map_or(Vec::new(), |video| {
+            let window = Duration::from_millis(u64::from(window_ms));
+            let has_windows = order == Order::Window || scheme::ends_windows(&plan.scheme);
+            Scalable { video, layers, order, window, has_windows }.records(deadline, duration)
+        }),
+    }
+}
+
+/// The layer frames of scalable video, in the order of their submission.
+struct Scalable<'a> {
+    video: &'a Video,
+    layers: &'a [(u8, u8)],
+    order: Order,
+    window: Duration,
+    /// Records of a window are a group, even if all layers of a picture are sent at its capture. Otherwise the groups would come before the
+    /// layers: the top layers of a window before the base layer of the next.
+    has_windows: bool,
+}
+
+impl Scalable<'_> {
+    fn records(&self, deadline: Duration, duration: Duration) -> Vec<OfferedRecord> {
+        let frames = self.video.frames.iter().enumerate();
+        let frames = frames.take_while(|(_, frame)| frame.captured < duration);
+        let mut records: Vec<(usize, OfferedRecord)> =
+            frames.map(|(position, frame)| (position, self.record(frame, deadline))).collect();
+        records.sort_by_key(|(_, record)| record.at);
+        let mut seqs = vec![0; records.len()];
+        for (seq, (position, record)) in (0u64..).zip(&mut records) {
+            seqs[*position] = seq;
+            record.seq = seq;
+            // Layers are ordered by their references, so what a record refers to has its sequence by now.
+            for reference in &mut record.refs {
+                *reference = seqs[*reference as usize];
+            }
+        }
+        records.into_iter().map(|(_, record)| record).collect()
+    }
+
+    /// The record of a frame, with positions in the file as references.
+    fn record(&self, frame: &LayerFrame, deadline: Duration) -> OfferedRecord {
+        let place = self.layers.iter().position(|layer| *layer == (frame.spatial, frame.temporal));
+        let layer = place.unwrap_or_default() as u8;
+        let window = (frame.captured.as_nanos() / self.window.as_nanos().max(1)) as u32;
+        let start = self.window * window;
+        let spacing = self.window / (self.layers.len() as u32).max(1);
+        let (at, end) = match self.order {
+            Order::Live => (frame.captured, frame.captured + deadline),
+            Order::Window => (start + spacing * u32::from(layer), start + deadline),
+        };
+        OfferedRecord {
+            seq: 0,
+            group: if self.has_windows { window } else { 0 },
+            layer,
+            bytes: (HEADER_BYTES + frame.bytes.len()) as u32,
+            refs: frame.refs.iter().map(|&position| position as u64).collect(),
+            at,
+            deadline: end,
+            coded: Some((frame.picture, Arc::from(&frame.bytes[..]))),
         }
     }
 }
@@ -60,6 +126,7 @@ fn layered(
             refs: if layer > 0 { vec![place * per_layer - 1] } else { Vec::new() },
             at: start + Duration::from_nanos(spacing_ns * layer),
             deadline: start + deadline,
+            coded: None,
         }
     };
     (0..windows * layers * per_layer).map(record).collect()
@@ -116,6 +183,7 @@ impl Ladder {
                 refs: Self::reference(place).map(|back| seq - back).into_iter().collect(),
                 at,
                 deadline: at + deadline,
+                coded: None,
             }
         };
         (0..count).map(frame).collect()
@@ -137,6 +205,7 @@ fn noise(seed: u64, place: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::video::{Preference, layers};
 
     #[test]
     fn windows_of_the_published_source() {
@@ -186,5 +255,49 @@ mod tests {
         }
         assert_eq!(frames, ladder.frames(7, Duration::from_millis(300), Duration::from_secs(20)));
         assert_ne!(frames, ladder.frames(8, Duration::from_millis(300), Duration::from_secs(20)));
+    }
+
+    #[test]
+    fn layers_of_a_picture_go_at_its_capture_or_by_windows() {
+        let video = Video::parse(&crate::video::two_pictures()).unwrap();
+        let layers = layers(&video, Preference::Motion).unwrap();
+        let (ms, second) = (Duration::from_millis, Duration::from_secs);
+        let offered = |order, window, duration| {
+            let (video, layers) = (&video, &layers[..]);
+            Scalable { video, layers, order, window, has_windows: order == Order::Window }
+                .records(ms(300), duration)
+        };
+        let live = offered(Order::Live, second(1), second(1));
+        let shape = |records: &[OfferedRecord]| -> Vec<_> {
+            let of = |record: &OfferedRecord| (record.layer, record.at, record.deadline, record.refs.clone());
+            records.iter().map(of).collect()
+        };
+        assert_eq!(
+            shape(&live),
+            [
+                (0, ms(0), ms(300), vec![]),
+                (2, ms(0), ms(300), vec![0]),
+                (1, ms(40), ms(340), vec![0]),
+                (3, ms(40), ms(340), vec![1, 2]),
+            ]
+        );
+        let windows = offered(Order::Window, second(1), second(1));
+        assert_eq!(
+            shape(&windows),
+            [
+                (0, ms(0), ms(300), vec![]),
+                (1, ms(250), ms(300), vec![0]),
+                (2, ms(500), ms(300), vec![0]),
+                (3, ms(750), ms(300), vec![2, 1]),
+            ]
+        );
+        assert_eq!(windows.iter().map(|record| record.seq).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(windows[1].coded, Some((1, Arc::from([2; 5]))));
+        assert_eq!(windows[1].bytes, 37);
+        let groups = |order| -> Vec<u32> {
+            offered(order, ms(40), second(1)).iter().map(|record| record.group).collect()
+        };
+        assert_eq!((groups(Order::Window), groups(Order::Live)), (vec![0, 0, 1, 1], vec![0; 4]));
+        assert_eq!(offered(Order::Live, ms(40), ms(40)).len(), 2, "cut at its end");
     }
 }

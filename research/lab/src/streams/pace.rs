@@ -9,7 +9,7 @@ use super::offer::OfferedRecord;
 use super::receive::Received;
 use crate::schema::{Plan, SenderStats};
 
-/// The bytes of a record: the `FWLR` header, then a payload that follows from the sequence.
+/// The bytes of a record: the `FWLR` header, then a coded layer frame or a payload that follows from the sequence.
 pub(super) fn payload(record: &OfferedRecord, start: Timestamp) -> Vec<u8> {
     let header = Header {
         layer: record.layer,
@@ -20,7 +20,10 @@ pub(super) fn payload(record: &OfferedRecord, start: Timestamp) -> Vec<u8> {
     };
     let mut bytes = vec![0; record.bytes as usize];
     bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
-    fill_payload(record.seq, &mut bytes[HEADER_BYTES..]);
+    match &record.coded {
+        Some((_, coded)) => bytes[HEADER_BYTES..].copy_from_slice(coded),
+        None => fill_payload(record.seq, &mut bytes[HEADER_BYTES..]),
+    }
     bytes
 }
 

@@ -54,6 +54,7 @@ mod tests {
                 refs: Vec::new(),
                 at: Duration::ZERO,
                 deadline: Duration::ZERO,
+                coded: None,
             };
             payload(&offered, Timestamp::from_nanos(7))
         };

@@ -60,7 +60,9 @@ impl<'a> Sender<'a> {
     fn new(socket: &'a UdpSocket, plan: &Plan, span: Span, records: usize) -> Self {
         let rate = plan.link.rate_bps.filter(|_| plan.scheme == scheme::UDP_LIMITED);
         let window = match plan.source {
-            Source::Layers { window_ms, .. } => Duration::from_millis(u64::from(window_ms)),
+            Source::Layers { window_ms, .. } | Source::Video { window_ms, .. } => {
+                Duration::from_millis(u64::from(window_ms))
+            }
             Source::Frames { .. } => Duration::from_nanos(plan.deadline_ns()),
         };
         Self {

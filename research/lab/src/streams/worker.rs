@@ -12,10 +12,12 @@ use super::offer::{self, OfferedRecord};
 use super::pace::{Ends, LEAD, SenderAccount, Span};
 use super::receive::{self, Received};
 use super::{a1, fresh, peers, plain, udp};
+use crate::metrics::layers_in_time;
 use crate::scenario::TestLink;
 use crate::scenario::pool::Task;
-use crate::schema::{Environment, Plan, RecordFate, Run, Totals, Trust};
+use crate::schema::{Environment, Plan, RecordFate, Run, Source, Totals, Trust};
 use crate::scheme;
+use crate::video::{self, Clip};
 
 /// A source that is later than this has not offered what it says.
 const MAX_LATENESS: Duration = Duration::from_millis(5);
@@ -26,6 +28,10 @@ pub(crate) struct Stream {
     pub(super) plan: Plan,
     /// The folder with the programs of other transports, if the plan needs one.
     pub(super) programs: Option<PathBuf>,
+    /// The clip, if the plan is of scalable video.
+    pub(super) clip: Option<Clip>,
+    /// The folder for what is not a result: pictures of the screen.
+    pub(super) stills: PathBuf,
 }
 
 impl Task for Stream {
@@ -52,9 +58,10 @@ impl Task for Stream {
 }
 
 fn measure(stream: Stream, environment: Environment) -> anyhow::Result<Run> {
-    let Stream { plan, programs } = stream;
+    let Stream { plan, programs, clip, stills } = stream;
+    let video = clip.as_ref().map(Clip::read).transpose()?;
+    let offered = offer::of(&plan, video.as_ref());
     let link = TestLink::open(&plan.link)?;
-    let offered = offer::of(&plan);
     let ends = match plan.scheme.as_str() {
         name if scheme::is_a1(name) => a1::run(&link, &plan, &offered)?,
         scheme::UDP | scheme::UDP_LIMITED => udp::run(&link, &plan, &offered)?,
@@ -63,11 +70,12 @@ fn measure(stream: Stream, environment: Environment) -> anyhow::Result<Run> {
     };
     let account = link.close();
     let Ends { span, paced, received } = ends;
+    received.check(&offered)?;
     let mut faults = account.faults;
     if paced.lateness > MAX_LATENESS {
         faults.push(format!("the source was {:.1} ms late", paced.lateness.as_secs_f64() * 1e3));
     }
-    Ok(Run {
+    let mut run = Run {
         environment,
         trust: Trust::of(&faults),
         totals: Totals {
@@ -77,9 +85,32 @@ fn measure(stream: Stream, environment: Environment) -> anyhow::Result<Run> {
         },
         records: fates(&offered, &paced, &received, span.start),
         sender: paced.stats,
+        decoded: None,
         metrics: None,
         plan,
-    })
+    };
+    if let Some(clip) = clip {
+        let name = stills_name(&run.plan);
+        run.decoded = Some(video::judge(&clip, &layers_in_time(&run), &stills.join(name))?);
+    }
+    Ok(run)
+}
+
+/// The prefix of the names of a run's pictures.
+fn stills_name(plan: &Plan) -> String {
+    let Plan { scheme, congestion, link, .. } = plan;
+    let clip = match &plan.source {
+        Source::Video { clip, order, layers, .. } => {
+            let second =
+                layers.get(1).map_or(String::new(), |(spatial, temporal)| format!("s{spatial}t{temporal}"));
+            format!("{clip}-{order:?}-{second}")
+        }
+        _ => String::new(),
+    };
+    let rate = link.rate_bps.map_or("none".to_owned(), |rate| rate.to_string());
+    let name = format!("{clip}-{rate}-{}-{}-{congestion}-{scheme}-{}", link.loss, link.delay_ms, link.seed);
+    // `Path::with_extension` would take what follows a point for one.
+    name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect()
 }
 
 /// Plain TCP or Freshwire on TCP.
@@ -122,6 +153,7 @@ fn fates(
             arrived_ns: received.arrivals.get(&record.seq).copied().map(since_start),
             fate: fate.word.unwrap_or_else(|| "unsent".to_owned()),
             refs: record.refs.clone(),
+            picture: record.coded.as_ref().map(|(picture, _)| *picture),
         }
     };
     offered.iter().map(fate).collect()

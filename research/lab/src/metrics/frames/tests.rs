@@ -8,7 +8,7 @@ const MS: u64 = 1_000_000;
 fn measure(run: &Run) -> FramesMetrics {
     match Metrics::of(run).unwrap() {
         Metrics::Frames(metrics) => metrics,
-        Metrics::Layers(_) => panic!("a run of frames has frame metrics"),
+        Metrics::Layers(_) | Metrics::Video(_) => panic!("a run of frames has frame metrics"),
     }
 }
 
@@ -25,6 +25,7 @@ fn frame(seq: u64, refs: &[u64], arrived_ms: Option<u64>) -> RecordFate {
         arrived_ns: arrived_ms.map(|ms| ms * MS),
         fate: "sent".to_owned(),
         refs: refs.to_vec(),
+        picture: None,
     }
 }
 

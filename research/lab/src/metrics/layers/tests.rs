@@ -8,7 +8,7 @@ const MS: u64 = 1_000_000;
 fn measure(run: &Run) -> LayersMetrics {
     match Metrics::of(run).unwrap() {
         Metrics::Layers(metrics) => metrics,
-        Metrics::Frames(_) => panic!("a layered run has layered metrics"),
+        Metrics::Frames(_) | Metrics::Video(_) => panic!("a layered run has layered metrics"),
     }
 }
 

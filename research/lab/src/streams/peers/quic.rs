@@ -160,12 +160,7 @@ async fn receive(connection: Connection, span: Span) -> anyhow::Result<Received>
     }
     let mut received = Received::default();
     while let Some(one) = streams.join_next().await {
-        let one = one.context("a stream panicked")??;
-        received.bytes += one.bytes;
-        received.all_bytes += one.all_bytes;
-        for (seq, at) in one.arrivals {
-            received.arrived(seq, at)?;
-        }
+        received.join(one.context("a stream panicked")??)?;
     }
     Ok(received)
 }

@@ -1,6 +1,7 @@
 //! The producer's private account of the arena's blocks. Nothing of it is in shared memory: after a take-over it is
 //! built again from what the rings hold.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const NIL: u32 = u32::MAX;
@@ -9,24 +10,28 @@ const NIL: u32 = u32::MAX;
 pub(crate) struct Blocks {
     free: Vec<u32>,
     users: Vec<u32>,
-    /// The block after this one in a stored payload.
-    next: Vec<u32>,
-    returned: Arc<Returned>,
+    chains: Arc<Chains>,
 }
 
-/// Payloads whose handle has been dropped, until the producer looks. Its room is reserved for one entry per block,
-/// so that dropping a handle never allocates.
+/// The blocks of payloads that have a handle. The producer alone changes them; handles follow their own.
 #[derive(Debug)]
-pub(crate) struct Returned(Mutex<Vec<u32>>);
+pub(crate) struct Chains {
+    /// The block after this one in a payload.
+    next: Box<[AtomicU32]>,
+    /// Payloads whose handle has been dropped, until the producer looks. Its room is reserved for one entry per block,
+    /// so that dropping a handle never allocates.
+    returned: Mutex<Vec<u32>>,
+}
 
 /// A payload in the arena that can be pushed to any number of rings without another copy. Its blocks are free again
 /// when the handle has been dropped and every ring is done with it.
 #[derive(Debug)]
 #[must_use = "a stored payload that is not pushed is dropped"]
 pub struct Stored {
+    /// `NIL` once its blocks are another's.
     first: u32,
     len: u32,
-    pool: Arc<Returned>,
+    chains: Arc<Chains>,
 }
 
 impl Stored {
@@ -35,17 +40,48 @@ impl Stored {
     pub fn len(&self) -> u32 {
         self.len
     }
+
+    pub(crate) fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// From each of its blocks the one after it.
+    pub(crate) fn after(&self, block: u32) -> Option<u32> {
+        self.chains.after(block)
+    }
+
+    /// Takes the payload out, with this length; what is left is empty and gives nothing back.
+    pub(crate) fn take(&mut self, len: u32) -> Self {
+        self.len = 0;
+        Self { first: std::mem::replace(&mut self.first, NIL), len, chains: Arc::clone(&self.chains) }
+    }
+
+    /// Hands the blocks over, with the use that the handle was.
+    pub(crate) fn into_first(mut self) -> u32 {
+        std::mem::replace(&mut self.first, NIL)
+    }
 }
 
 impl Drop for Stored {
     fn drop(&mut self) {
-        self.pool.lock().push(self.first);
+        if self.first != NIL {
+            self.chains.returned().push(self.first);
+        }
     }
 }
 
-impl Returned {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Chains {
+    fn returned(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn after(&self, block: u32) -> Option<u32> {
+        let next = self.next.get(block as usize)?;
+        Some(next.load(Ordering::Relaxed)).filter(|&next| next != NIL)
+    }
+
+    fn link(&self, block: u32, next: u32) {
+        self.next[block as usize].store(next, Ordering::Relaxed);
     }
 }
 
@@ -55,8 +91,9 @@ impl Blocks {
         let count = users.len();
         let mut free = Vec::with_capacity(count);
         free.extend((0..count as u32).rev().filter(|&block| users[block as usize] == 0));
-        let returned = Arc::new(Returned(Mutex::new(Vec::with_capacity(count))));
-        Self { free, users, next: vec![NIL; count], returned }
+        let next = (0..count).map(|_| AtomicU32::new(NIL)).collect();
+        let chains = Arc::new(Chains { next, returned: Mutex::new(Vec::with_capacity(count)) });
+        Self { free, users, chains }
     }
 
     pub(crate) fn available(&self) -> usize {
@@ -88,41 +125,52 @@ impl Blocks {
         }
     }
 
-    /// Puts `block` behind `last` in a payload that is being stored.
-    pub(crate) fn link(&mut self, last: Option<u32>, block: u32) {
-        self.next[block as usize] = NIL;
-        if let Some(last) = last {
-            self.next[last as usize] = block;
+    /// Fresh blocks for a payload of `len` bytes. In ascending order, because neighbours are one piece.
+    pub(crate) fn chain(&mut self, span: u32, len: u32) -> Option<Stored> {
+        let start = self.free.len().checked_sub(span as usize)?;
+        self.free[start..].sort_unstable();
+        let first = *self.free.get(start)?;
+        for place in start..self.free.len() {
+            let block = self.free[place];
+            self.users[block as usize] = 1;
+            self.chains.link(block, self.free.get(place + 1).copied().unwrap_or(NIL));
         }
+        self.free.truncate(start);
+        Some(Stored { first, len, chains: Arc::clone(&self.chains) })
     }
 
-    /// The handle of a stored payload whose blocks have been linked.
-    pub(crate) fn handle(&self, first: u32, len: u32) -> Stored {
-        Stored { first, len, pool: Arc::clone(&self.returned) }
+    /// Frees the blocks of a payload behind the first `span`.
+    pub(crate) fn cut(&mut self, stored: &Stored, span: usize) {
+        let mut last = stored.first;
+        for _ in 1..span {
+            last = self.after(last).unwrap_or(last);
+        }
+        let rest = self.after(last);
+        self.chains.link(last, NIL);
+        self.release_from(rest);
     }
 
+    /// Whether the payload is one of these blocks.
     pub(crate) fn owns(&self, stored: &Stored) -> bool {
-        Arc::ptr_eq(&self.returned, &stored.pool)
-    }
-
-    /// The first block of a stored payload, and from each block the one after it.
-    pub(crate) fn first(&self, stored: &Stored) -> u32 {
-        stored.first
+        Arc::ptr_eq(&self.chains, &stored.chains) && stored.first != NIL
     }
 
     pub(crate) fn after(&self, block: u32) -> Option<u32> {
-        Some(self.next[block as usize]).filter(|&next| next != NIL)
+        self.chains.after(block)
     }
 
     /// Takes back the payloads whose handle is gone.
     pub(crate) fn collect(&mut self) {
-        let returned = Arc::clone(&self.returned);
-        for first in returned.lock().drain(..) {
-            let mut block = Some(first);
-            while let Some(this) = block {
-                block = self.after(this);
-                self.release(this);
-            }
+        let chains = Arc::clone(&self.chains);
+        for first in chains.returned().drain(..) {
+            self.release_from(Some(first));
+        }
+    }
+
+    fn release_from(&mut self, mut block: Option<u32>) {
+        while let Some(this) = block {
+            block = self.after(this);
+            self.release(this);
         }
     }
 }

@@ -123,8 +123,10 @@ pub enum PushError {
     /// The sender has closed the ring: its connection is over.
     #[error("the sender has closed this ring: its connection is over")]
     Closed,
-    /// The stored payload belongs to another producer.
-    #[error("the payload was stored by another producer")]
+    /// The stored payload or the reservation belongs to another producer, or the reservation was committed before.
+    #[error(
+        "the payload was stored by another producer, or the reservation was committed before: reserve again"
+    )]
     ForeignPayload,
 }
 

@@ -1,3 +1,6 @@
+use std::io::Write as _;
+use std::sync::Arc;
+
 use freshwire_record::{Fate, Meta, Outcome, Reason, Record};
 
 use crate::blocks::{Blocks, Stored};
@@ -7,16 +10,16 @@ use crate::fates::read_fate;
 use crate::finished::{Finished, finished};
 use crate::layout::{MAX_INDEX, NO_HOLD};
 use crate::own::{Own, Ring, Room};
-use crate::process::{Claim, own_pid};
+use crate::process::own_pid;
 use crate::pushed::{Pushed, Replaced};
 use crate::record::{Descriptor, RecordStatus, Stage};
-use crate::region::{Region, claim, release_claim};
+use crate::region::{ProducerRole, Region};
 use crate::sync::{Ordering, fence};
 use crate::view::{SlotContent, View};
 use crate::word::{State, Word};
 
-/// The only one that pushes records into a region's rings. Dropping it gives the role back; the rings stay as they
-/// are.
+/// The only one that pushes records into a region's rings. Dropping it, and its [reservations](Self::reserve), gives the role
+/// back; the rings stay as they are.
 ///
 /// A push reuses the slots of finished records when it needs them, oldest first, and skips those of unfinished
 /// records: a slow record keeps no other from a slot. Fates that have not been polled until then are kept, up to
@@ -25,7 +28,7 @@ use crate::word::{State, Word};
 #[derive(Debug)]
 pub struct Producer {
     pub(crate) region: Region,
-    claim: Claim,
+    pub(crate) role: Arc<ProducerRole>,
     pid: u32,
     pub(crate) rings: Vec<Ring>,
     pub(crate) blocks: Blocks,
@@ -37,10 +40,9 @@ pub struct Producer {
 impl Producer {
     //= spec/ring.md R-ROLE-1
     pub(crate) fn claim(region: &Region, force: bool) -> Result<Self, ClaimError> {
-        let claim = claim(&region.inner().header().producer_claim.0, force)?;
         let mut producer = Self {
             region: region.clone(),
-            claim,
+            role: Arc::new(ProducerRole::claim(region, force)?),
             pid: own_pid(),
             rings: Vec::new(),
             blocks: Blocks::new(Vec::new()),
@@ -115,25 +117,10 @@ impl Producer {
     ///
     /// [`PushError::OutOfBlocks`] without space, [`PushError::TooLarge`] for a payload that never fits.
     pub fn store(&mut self, payload: &[u8]) -> Result<Stored, PushError> {
-        let span = self.span(payload.len())?;
-        self.blocks.collect();
-        self.make_blocks(span)?;
-        let block_bytes = self.region.config().block_bytes as usize;
-        let len = payload.len() as u32;
-        let mut first = None;
-        let mut last = None;
-        let mut rest = payload;
-        for _ in 0..span {
-            let block = self.blocks.alloc().ok_or(PushError::OutOfBlocks)?;
-            let (now, later) = rest.split_at(rest.len().min(block_bytes));
-            let copied = self.region.inner().copy_in(block, 0, now);
-            debug_assert!(copied, "a block of the free list holds block_bytes");
-            self.blocks.link(last, block);
-            first = first.or(Some(block));
-            last = Some(block);
-            rest = later;
-        }
-        first.map(|first| self.blocks.handle(first, len)).ok_or(PushError::OutOfBlocks)
+        let mut reservation = self.reserve(payload.len())?;
+        let copied = reservation.write(payload);
+        debug_assert!(copied.is_ok_and(|copied| copied == payload.len()), "there is space for all of it");
+        self.store_reserved(reservation)
     }
 
     /// Adds the bytes of a stored payload to `out`.
@@ -147,7 +134,7 @@ impl Producer {
         }
         let begin = out.len();
         out.resize(begin + payload.len() as usize, 0);
-        let mut block = Some(self.blocks.first(payload));
+        let mut block = Some(payload.first());
         for part in out[begin..].chunks_mut(self.region.config().block_bytes as usize) {
             let Some(this) = block else { break };
             let copied = self.region.inner().copy_out(this, 0, part);
@@ -185,17 +172,25 @@ impl Producer {
         }
         let meta = &self.number(meta);
         let room = self.make_room(ring, payload.len() as usize)?;
-        let Room { span, index } = room;
         self.clear_slots(ring, room);
-        let mut block = Some(self.blocks.first(payload));
+        self.place(ring, room, payload.first(), payload.len(), meta, true);
+        Ok(room.index)
+    }
+
+    /// Fills the slots of a record whose payload is in the arena, and makes them visible. A payload that is not `shared` gets no
+    /// more users: the ring has the use that the handle was.
+    pub(crate) fn place(&mut self, ring: usize, room: Room, first: u32, len: u32, meta: &Meta, shared: bool) {
+        let Room { span, index } = room;
+        let mut block = Some(first);
         for part in 0..span {
             let Some(this) = block else { break };
-            self.blocks.retain(this);
-            self.fill(ring, index, part, span, this, payload.len(), meta, true);
+            if shared {
+                self.blocks.retain(this);
+            }
+            self.fill(ring, index, part, span, this, len, meta, shared);
             block = self.blocks.after(this);
         }
         self.publish(ring, span);
-        Ok(index)
     }
 
     /// After quiet pushes: true if the sender sleeps; the caller then has to notify it, once.
@@ -302,7 +297,17 @@ impl Producer {
 
     /// Whether a push of `len` bytes would find room now.
     pub fn has_room(&mut self, ring: usize, len: usize) -> bool {
-        self.make_room(ring, len).is_ok_and(|room| self.make_blocks(room.span).is_ok())
+        self.check_room(ring, len).is_ok()
+    }
+
+    /// What a push of `len` bytes would fail with now.
+    ///
+    /// # Errors
+    ///
+    /// As [`push`](Self::push).
+    pub fn check_room(&mut self, ring: usize, len: usize) -> Result<(), PushError> {
+        let room = self.make_room(ring, len)?;
+        self.make_blocks(room.span)
     }
 
     /// Holds the sender back from `index` on, Birkedal's `umod_i`. Returns the index from which on nothing has been
@@ -477,7 +482,7 @@ impl Producer {
     /// Whether the sender sleeps, after a push. One that sleeps may have been misled, and a look costs little beside the call
     /// that wakes it.
     #[inline]
-    fn wake_for_push(&mut self, ring: usize) -> bool {
+    pub(crate) fn wake_for_push(&mut self, ring: usize) -> bool {
         let wakes = self.wake_needed(ring);
         if wakes {
             self.mend(ring);
@@ -491,14 +496,14 @@ impl Producer {
 
     /// Slots that a record of `len` bytes takes, if it can ever fit.
     #[inline]
-    fn span(&self, len: usize) -> Result<u32, PushError> {
+    pub(crate) fn span(&self, len: usize) -> Result<u32, PushError> {
         let span = self.region.inner().layout.span(len);
         span.filter(|&span| span as usize <= self.blocks.total()).ok_or(PushError::TooLarge)
     }
 
     /// Looks for room for a record of `len` bytes.
     #[inline]
-    fn make_room(&mut self, ring: usize, len: usize) -> Result<Room, PushError> {
+    pub(crate) fn make_room(&mut self, ring: usize, len: usize) -> Result<Room, PushError> {
         let span = self.span(len)?;
         let Some(own) = self.rings.get(ring) else { return Err(PushError::NoSuchRing) };
         if self.view(ring).is_some_and(|view| view.is_closed()) {
@@ -536,7 +541,7 @@ impl Producer {
 
     /// Sees to it that `span` blocks are free.
     #[inline]
-    fn make_blocks(&mut self, span: u32) -> Result<(), PushError> {
+    pub(crate) fn make_blocks(&mut self, span: u32) -> Result<(), PushError> {
         if self.blocks.available() >= span as usize {
             return Ok(());
         }
@@ -680,12 +685,6 @@ impl Producer {
         edit.set_meta(meta);
         let notify = edit.release().ok()?;
         Some(Pushed { index: older.record.index, seq: meta.seq, notify })
-    }
-}
-
-impl Drop for Producer {
-    fn drop(&mut self) {
-        release_claim(&self.region.inner().header().producer_claim.0, self.claim);
     }
 }
 

@@ -260,6 +260,38 @@ impl Inner {
         self.access.read(block);
         self.bytes(block, offset..end).map(|at| at.as_ptr().cast_const())
     }
+
+    /// The address of `range` of block `block`, for its owner to write to.
+    pub(crate) fn address_to_write(&self, block: u32, range: Range<usize>) -> Option<NonNull<u8>> {
+        self.access.write(block);
+        self.bytes(block, range)
+    }
+}
+
+/// The producer's role of a region, until the producer and its reservations are gone: a successor would
+/// take the blocks of a reservation for free ones.
+//= spec/ring.md R-CLAIM-7
+#[derive(Debug)]
+pub(crate) struct ProducerRole {
+    pub(crate) region: Region,
+    claim: Claim,
+}
+
+impl ProducerRole {
+    pub(crate) fn claim(region: &Region, force: bool) -> Result<Self, ClaimError> {
+        let claim = claim(&region.inner().header().producer_claim.0, force)?;
+        Ok(Self { region: region.clone(), claim })
+    }
+
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.region.inner().layout.config.block_bytes as usize
+    }
+}
+
+impl Drop for ProducerRole {
+    fn drop(&mut self) {
+        release_claim(&self.region.inner().header().producer_claim.0, self.claim);
+    }
 }
 
 /// Copies `len` bytes, a piece at a time.

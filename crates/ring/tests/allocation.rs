@@ -5,6 +5,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::hint::black_box;
+use std::io::Write as _;
 
 use freshwire_record::Timestamp;
 use freshwire_ring::{Config, Meta, Reason, Region};
@@ -51,6 +52,10 @@ fn pushing_allocates_nothing() {
         if let Ok(stored) = producer.store(&[3; 100]) {
             let _ = producer.push_stored(0, &stored, &meta);
             let _ = producer.push_stored(1, &stored, &meta);
+        }
+        if let Ok(mut reservation) = producer.reserve(150) {
+            let _ = reservation.write(&[4; 100]);
+            let _ = producer.commit(0, &mut reservation, &meta);
         }
         producer.drop_seq(1, number);
         sender.queue(16, &mut queue);

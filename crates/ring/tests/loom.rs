@@ -4,6 +4,8 @@
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "a test may panic in its helpers too")]
 
+use std::io::Write as _;
+
 use freshwire_record::Timestamp;
 use freshwire_ring::{Config, Consumer, Meta, Outcome, Producer, Reason, Record, Region, TooLate};
 use loom::thread;
@@ -125,6 +127,26 @@ fn a_dropped_records_block_is_not_read_while_it_is_reused() {
             sender.finish(&taken, NOW).unwrap();
         }
         reusing.join().unwrap();
+    });
+}
+
+#[test]
+fn a_reserved_payload_is_read_once_it_is_committed() {
+    model(|| {
+        let (_region, mut producer, mut sender) = roles();
+        let reservation = producer.reserve(48).unwrap();
+        drop(reservation);
+        let filling = thread::spawn(move || {
+            let mut reservation = producer.reserve(48).unwrap();
+            reservation.write_all(b"seventeen bytes..").unwrap();
+            let _ = producer.commit(0, &mut reservation, &seq(1)).unwrap();
+            producer
+        });
+        if let Ok(taken) = sender.take(0) {
+            assert_eq!(payload(&sender, &taken), b"seventeen bytes..");
+            sender.finish(&taken, NOW).unwrap();
+        }
+        filling.join().unwrap();
     });
 }
 

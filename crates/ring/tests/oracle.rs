@@ -8,10 +8,13 @@ mod foreign;
 #[path = "support/model.rs"]
 mod model;
 
+use std::io::Write as _;
+
 use bolero::{TypeGenerator, check};
 use freshwire_record::Timestamp;
 use freshwire_ring::{
-    Config, Consumer, Meta, Producer, PushError, Reason, Record, Region, Replaced, Taken, TooLate,
+    Config, Consumer, Meta, Producer, PushError, Reason, Record, Region, Replaced, Reservation, Taken,
+    TooLate,
 };
 
 use model::{Model, RINGS, SLOTS};
@@ -23,6 +26,9 @@ const BLOCKS: u32 = 7;
 enum Op {
     Push { ring: u8, len: u8, key: bool },
     PushMany { len: u8, rings: u8 },
+    Reserve { len: u8 },
+    Commit { ring: u8, nth: u8, len: u8 },
+    GiveUp { nth: u8 },
     Replace { ring: u8, len: u8 },
     Drop { ring: u8, back: u8 },
     Edit { ring: u8, back: u8, len: u8, kill: bool },
@@ -47,6 +53,8 @@ struct Pair {
     producer: Option<Producer>,
     senders: Vec<Option<Consumer>>,
     in_hand: Vec<Vec<(Taken, Vec<u8>)>>,
+    /// Reservations, and their numbers in the model.
+    reserved: Vec<(Reservation, usize)>,
     model: Model,
     number: u64,
 }
@@ -80,6 +88,7 @@ impl Pair {
             producer: Some(keeper(&user_side)),
             senders: (0..RINGS).map(|ring| Some(region.consumer(ring).unwrap())).collect(),
             in_hand: vec![Vec::new(); RINGS],
+            reserved: Vec::new(),
             model: Model::new(BLOCKS as usize),
             region,
             user_side,
@@ -113,6 +122,15 @@ impl Pair {
                 assert_eq!(pushed.map(|pushed| (pushed.index, pushed.notify)), expected);
             }
             Op::PushMany { len, rings } => self.push_many(len, rings),
+            Op::Reserve { len } => {
+                let space = vec![0; usize::from(len % 80)];
+                let reserved = self.producer().reserve(space.len());
+                let expected = self.model.store(&space);
+                assert_eq!(reserved.as_ref().map(|_| ()).map_err(|error| *error), expected.map(|_| ()));
+                self.reserved.extend(reserved.ok().zip(expected.ok()));
+            }
+            Op::Commit { ring, nth, len } => self.commit(usize::from(ring) % RINGS, nth, len),
+            Op::GiveUp { nth } => self.give_up(nth),
             Op::Replace { ring, len } => self.replace(usize::from(ring) % RINGS, len),
             Op::Drop { ring, back } => {
                 let ring = usize::from(ring) % RINGS;
@@ -169,6 +187,10 @@ impl Pair {
             }
             Op::NewProducer => {
                 self.producer = None;
+                while !self.reserved.is_empty() {
+                    assert!(self.user_side.producer().is_err(), "a reservation keeps the role");
+                    self.give_up(0);
+                }
                 self.producer = Some(keeper(&self.user_side));
                 self.model.new_producer();
             }
@@ -195,6 +217,33 @@ impl Pair {
         }
         drop(stored);
         self.model.drop_stored(id);
+    }
+
+    fn commit(&mut self, ring: usize, nth: u8, len: u8) {
+        if self.reserved.is_empty() {
+            return;
+        }
+        let at = usize::from(nth) % self.reserved.len();
+        let (mut payload, meta) = self.next(len, 0);
+        let (mut reservation, id) = self.reserved.swap_remove(at);
+        payload.truncate(reservation.capacity());
+        reservation.set_len(0).unwrap();
+        reservation.write_all(&payload).unwrap();
+        let expected = self.model.commit(ring, id, &payload, meta.seq);
+        let pushed = self.producer().commit(ring, &mut reservation, &meta);
+        assert_eq!(pushed.map(|pushed| (pushed.index, pushed.notify)), expected);
+        if pushed.is_err() {
+            self.reserved.push((reservation, id));
+        }
+    }
+
+    fn give_up(&mut self, nth: u8) {
+        if !self.reserved.is_empty() {
+            let at = usize::from(nth) % self.reserved.len();
+            let (reservation, id) = self.reserved.swap_remove(at);
+            drop(reservation);
+            self.model.drop_stored(id);
+        }
     }
 
     fn replace(&mut self, ring: usize, len: u8) {

@@ -169,6 +169,22 @@ impl Model {
         Ok(pushed)
     }
 
+    /// Puts a reserved payload on a ring, of which this is used.
+    pub(crate) fn commit(
+        &mut self,
+        ring: usize,
+        id: usize,
+        payload: &[u8],
+        seq: u64,
+    ) -> Result<(u64, bool), PushError> {
+        let (span, index) = self.make_room(ring, payload.len())?;
+        self.clear_slots(ring, span, index);
+        self.payloads[id].0 = span as usize;
+        let pushed = self.append(ring, span, payload, seq, 0, false);
+        self.rings[ring].records.back_mut().unwrap().stored = Some(id);
+        Ok(pushed)
+    }
+
     pub(crate) fn drop_stored(&mut self, id: usize) {
         self.returned.push(id);
     }

@@ -28,6 +28,9 @@ pub enum PushError {
     /// Another sink has the ring by now, or the handle is another sender's.
     #[error(transparent)]
     StaleSink(#[from] StaleSink),
+    /// The reservation is another sender's, was not made for this sink, or was committed before.
+    #[error("the reservation was made elsewhere or committed before: reserve space for this sink")]
+    ForeignReservation,
 }
 
 impl PushError {
@@ -39,7 +42,7 @@ impl PushError {
             Ring::OutOfBlocks => Self::OutOfBlocks,
             Ring::Closed => Self::Closed,
             Ring::NoSuchRing => Self::StaleSink(StaleSink(sink)),
-            // A sender stores what it pushes itself, so that no payload is foreign.
+            Ring::ForeignPayload => Self::ForeignReservation,
             _ => Self::TooLarge,
         }
     }

@@ -5,6 +5,6 @@
 
 pub use freshwire_ring::{
     AttachError, ClaimError, Config, ConfigError, CreateError, Edit, EditError, Editor, Fate, MAX_KEPT_FATES,
-    Meta, ModifyError, NO_INDEX, Outcome, Pushed, Reason, Record, RecordStatus, Region, Replaced, Stage,
-    TooLate,
+    Meta, ModifyError, NO_INDEX, Outcome, Pushed, Reason, Record, RecordStatus, Region, Replaced,
+    Reservation, Stage, TooLate,
 };

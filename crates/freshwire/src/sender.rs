@@ -3,16 +3,19 @@
 mod entry;
 #[cfg(feature = "fanout")]
 mod fanout;
+mod payload;
+mod reserve;
 
 use std::net::TcpStream;
 use std::sync::Arc;
 
 use freshwire_ring::{
-    ClaimError, Config, Consumer, Edit, EditError, Fate, Meta, Producer, PushError as RingError, Region,
-    Replaced, Stored,
+    ClaimError, Config, Consumer, Edit, EditError, Fate, Meta, Producer, PushError as RingError, Pushed,
+    Region, Replaced,
 };
 
 use self::entry::{EngineSinkId, Entry, Route, find, find_mut};
+use self::payload::Payload;
 use crate::datagram::path::DatagramPath;
 use crate::engine::{EngineGroup, EngineHandle, GroupShare, NewSink};
 pub use crate::error::{ModifyError, PushError, SenderError};
@@ -236,16 +239,29 @@ impl Sender {
     /// after the sink's end, [`PushError::TooLarge`] for a record that never fits. The record's fate is then
     /// [`Outcome::Refused`](freshwire_ring::Outcome::Refused). [`PushError::StaleSink`] if another sink has the ring.
     pub fn push(&mut self, sink: SinkId, payload: &[u8], meta: &Meta) -> Result<u64, PushError> {
+        self.put(sink, payload.len(), meta, |producer, ring, meta| producer.push(ring, payload, meta))
+    }
+
+    /// Puts one record on a sink's ring by `push`, which gets the producer that fills the ring, and the ring's index there.
+    #[inline]
+    fn put(
+        &mut self,
+        sink: SinkId,
+        len: usize,
+        meta: &Meta,
+        mut push: impl FnMut(&mut Producer, usize, &Meta) -> Result<Pushed, RingError>,
+    ) -> Result<u64, PushError> {
         let Self { producer, engines, sinks, .. } = self;
         let entry = find_mut(sinks, sink)?;
         let meta = &producer.number(meta);
         let pushed = match &mut entry.route {
             // The kernel is notified already.
-            Route::Kernel(direct) => direct.push(payload, meta).map(|_index| false),
+            Route::Kernel(direct) => {
+                direct.put(meta, |producer, meta| push(producer, 0, meta)).map(|_index| false)
+            }
             _ => {
-                let push = |producer: &mut Producer| producer.push(sink.ring(), payload, meta);
-                let pushed = entry.push_with(producer, engines.as_ref(), payload.len(), meta, push);
-                pushed.map(|pushed| pushed.notify)
+                let push = |producer: &mut Producer| push(producer, sink.ring(), meta);
+                entry.push_with(producer, engines.as_ref(), len, meta, push).map(|pushed| pushed.notify)
             }
         };
         match pushed {
@@ -273,9 +289,19 @@ impl Sender {
         payload: &[u8],
         meta: &Meta,
     ) -> Result<usize, PushError> {
+        self.put_to_all(sinks, Payload::from(payload), meta)
+    }
+
+    /// Puts one payload on the rings of several sinks.
+    fn put_to_all(
+        &mut self,
+        sinks: impl IntoIterator<Item = SinkId>,
+        mut payload: Payload<'_>,
+        meta: &Meta,
+    ) -> Result<usize, PushError> {
         let Self { producer, engines, sinks: entries, missed, to_wake, .. } = self;
         let meta = &producer.number(meta);
-        let mut stored = None;
+        let len = payload.len();
         missed.clear();
         let (mut taken, mut result) = (0, Ok(()));
         for sink in sinks {
@@ -287,15 +313,15 @@ impl Sender {
                 }
             };
             let pushed = match &mut entry.route {
-                Route::Kernel(direct) => match direct.push(payload, meta) {
-                    Err(RingError::OutOfBlocks) => Err(RingError::Full),
-                    pushed => pushed.map(|_index| false),
-                },
+                Route::Kernel(direct) => {
+                    match payload.bytes(producer).and_then(|bytes| direct.push(bytes, meta)) {
+                        Err(RingError::OutOfBlocks) => Err(RingError::Full),
+                        pushed => pushed.map(|_index| false),
+                    }
+                }
                 _ => {
-                    let push = |producer: &mut Producer| {
-                        push_once(producer, &mut stored, sink.ring(), payload, meta)
-                    };
-                    entry.push_with(producer, engines.as_ref(), payload.len(), meta, push)
+                    let push = |producer: &mut Producer| payload.push(producer, sink.ring(), meta);
+                    entry.push_with(producer, engines.as_ref(), len, meta, push)
                 }
             };
             match pushed {
@@ -499,21 +525,6 @@ impl Sender {
             }
         }
     }
-}
-
-/// Pushes a payload that is stored when the first ring needs it. True: the engine has to be notified.
-fn push_once(
-    producer: &mut Producer,
-    stored: &mut Option<Stored>,
-    ring: usize,
-    payload: &[u8],
-    meta: &Meta,
-) -> Result<bool, RingError> {
-    let stored = match stored {
-        Some(stored) => stored,
-        None => stored.insert(producer.store(payload)?),
-    };
-    producer.push_stored(ring, stored, meta).map(|pushed| pushed.notify)
 }
 
 /// Replaces a value that has its number, and wakes nobody.

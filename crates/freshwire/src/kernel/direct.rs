@@ -2,7 +2,7 @@ use std::sync::{Arc, Weak};
 
 use freshwire_io::kernel_ring::RingSocket;
 use freshwire_record::Timestamp;
-use freshwire_ring::{Edit, EditError, Meta, ModifyError, Producer, PushError, Replaced};
+use freshwire_ring::{Edit, EditError, Meta, ModifyError, Producer, PushError, Pushed, Replaced};
 
 /// The application's side of a ring in the kernel, without an engine between them.
 pub(crate) struct Direct {
@@ -19,7 +19,17 @@ impl Direct {
     }
 
     pub(crate) fn push(&mut self, payload: &[u8], meta: &Meta) -> Result<u64, PushError> {
-        let pushed = self.producer.push(0, payload, &self.timed(meta))?;
+        self.put(meta, |producer, meta| producer.push(0, payload, meta))
+    }
+
+    /// Puts a record on the ring by `push`.
+    pub(crate) fn put(
+        &mut self,
+        meta: &Meta,
+        push: impl FnOnce(&mut Producer, &Meta) -> Result<Pushed, PushError>,
+    ) -> Result<u64, PushError> {
+        let meta = self.timed(meta);
+        let pushed = push(&mut self.producer, &meta)?;
         self.notify_if(pushed.notify);
         Ok(pushed.index)
     }

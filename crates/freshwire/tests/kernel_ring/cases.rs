@@ -1,4 +1,4 @@
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::time::Duration;
 
 use freshwire::choice::{self, Order, Policy, Rule};
@@ -10,7 +10,7 @@ use crate::rig::{FILLERS, Result, Rig, SLOTS, TIMEOUT, check, due_in, meta, pair
 
 type Case = fn() -> Result<()>;
 
-pub(crate) const ALL: [(&str, Case); 16] = [
+pub(crate) const ALL: [(&str, Case); 17] = [
     ("records arrive in order and whole, without the engine", in_order),
     ("records arrive over IPv6", over_ipv6),
     ("a ring that the kernel watches needs no calls", watched),
@@ -26,6 +26,7 @@ pub(crate) const ALL: [(&str, Case); 16] = [
     ("an abort resets the connection and resolves every record", aborted),
     ("a peer that resets ends the sink", reset),
     ("one payload goes to a ring of the kernel's and to plain TCP", to_all),
+    ("a reservation is filled in the kernel's ring, or copied there for many", reserved),
     ("what the kernel cannot frame stays on TCP, or is refused", refused),
 ];
 
@@ -309,6 +310,24 @@ fn to_all() -> Result<()> {
     let (region, ring) = rig.sender.region_of(rings[0])?;
     same(&(region.config().slots, ring), &(SLOTS, 0))?;
     check(region.as_fd().is_none(), || "not the kernel's region".to_owned())
+}
+
+fn reserved() -> Result<()> {
+    let mut rig = direct()?;
+    let sink = rig.sink.id();
+    let mut space = rig.sender.reserve(sink, 1400, &meta(5))?;
+    space.write_all(&payload(5))?;
+    same(&rig.sender.commit(sink, &mut space, &meta(5))?, &5)?;
+    same(&rig.read(1)?, &vec![5])?;
+    // Dropped, it leaves nothing in the ring.
+    for _ in 0..2 * SLOTS {
+        drop(rig.sender.reserve(sink, 1400, &meta(6))?);
+    }
+    let mut space = rig.sender.reserve_for_all([sink], 1400, &meta(7))?;
+    space.write_all(&payload(7))?;
+    same(&rig.sender.commit(sink, &mut space, &meta(7)), &Err(PushError::ForeignReservation))?;
+    same(&rig.sender.commit_to_all([sink], space, &meta(7))?, &1)?;
+    same(&rig.read(1)?, &vec![7])
 }
 
 fn second_party() -> Result<()> {

@@ -260,6 +260,11 @@ typedef struct {
   uint8_t departures;
   // Service asked of the network.
   fw_network_qos network;
+  // Segments that the kernel's ring may commit before TCP can send them: 1, or 0 for none. For FW_AUTO and FW_KERNEL.
+  uint8_t kernel_horizon;
+  // 1: packets refer to the memory of the kernel's ring, which costs more within one machine; 0: they are copied. For FW_AUTO
+  // and FW_KERNEL.
+  uint8_t kernel_zero_copy;
 } fw_sink_config;
 
 // An engine: serves sinks on a thread of its own.

@@ -1,7 +1,7 @@
 //! Structures of the interface. Times are nanoseconds, sizes bytes.
 
 use freshwire::network::NetworkQos;
-use freshwire::sink::Carrier;
+use freshwire::sink::{Carrier, Horizon};
 use freshwire::{Framing, Rate, RingConfig, SinkConfig};
 use std::ffi::c_char;
 use std::time::Duration;
@@ -117,6 +117,11 @@ pub struct fw_sink_config {
     pub departures: u8,
     /// Service asked of the network.
     pub network: fw_network_qos,
+    /// Segments that the kernel's ring may commit before TCP can send them: 1, or 0 for none. For FW_AUTO and FW_KERNEL.
+    pub kernel_horizon: u8,
+    /// 1: packets refer to the memory of the kernel's ring, which costs more within one machine; 0: they are copied. For FW_AUTO
+    /// and FW_KERNEL.
+    pub kernel_zero_copy: u8,
 }
 
 impl fw_sink_config {
@@ -178,6 +183,12 @@ impl fw_sink_config {
         }
         // SAFETY: as the caller promises.
         config = config.network(unsafe { self.network.native() }?);
+        config = config.kernel_horizon(match self.kernel_horizon {
+            0 => Horizon::Nothing,
+            1 => Horizon::OneSegment,
+            other => return Err(Failure::invalid(format!("kernel_horizon={other}: 0 or 1 is wanted"))),
+        });
+        config = config.kernel_zero_copy(self.kernel_zero_copy != 0);
         Ok(config.ack_fates(self.ack_fates != 0).departures(self.departures != 0))
     }
 }
@@ -201,5 +212,7 @@ pub extern "C" fn fw_sink_config_default() -> fw_sink_config {
         ack_fates: 1,
         departures: 0,
         network: fw_network_qos::NOTHING,
+        kernel_horizon: 1,
+        kernel_zero_copy: 0,
     }
 }

@@ -2,7 +2,7 @@
 
 use freshwire::framing::Framer;
 use freshwire::framing::event_stream::EventStream;
-use freshwire::sink::Carrier;
+use freshwire::sink::{Carrier, Horizon};
 use freshwire::websocket::Messages;
 use freshwire::{Framing, RingConfig, SinkConfig};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -65,6 +65,8 @@ fn apply_one(config: SinkConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResu
         "max_rto" => config.max_rto(seconds()?),
         "linger" => config.linger(seconds()?),
         "stall_timeout" => config.stall_timeout(Some(seconds()?)),
+        "kernel_horizon" => config.kernel_horizon(horizon(value.extract()?)?),
+        "kernel_zero_copy" => config.kernel_zero_copy(value.extract()?),
         "ack_fates" => config.ack_fates(value.extract()?),
         "departures" => config.departures(value.extract()?),
         "network" => config.network(value.extract::<NetworkQos>()?.0),
@@ -87,6 +89,14 @@ fn framing(name: &str) -> PyResult<Box<dyn Framer>> {
             )));
         }
     })
+}
+
+fn horizon(segments: u8) -> PyResult<Horizon> {
+    match segments {
+        0 => Ok(Horizon::Nothing),
+        1 => Ok(Horizon::OneSegment),
+        _ => Err(PyValueError::new_err(format!("kernel_horizon={segments}: 0 or 1 is wanted"))),
+    }
 }
 
 fn carrier(name: &str) -> PyResult<Carrier> {

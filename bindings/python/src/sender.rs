@@ -119,12 +119,15 @@ impl Sender {
     /// - ack_fates: whether fates wait for the acknowledgement, as they do by default.
     /// - departures: whether fates have `scheduled_at` and `departed_at`. Plain TCP only, with `ack_fates`; three more system calls a record.
     /// - network: a `NetworkQos`, the service asked of the network. Nothing by default.
+    /// - kernel_horizon: segments that the kernel's ring may commit before TCP can send them, 1 by default, or 0. Not for carrier "tcp".
+    /// - kernel_zero_copy: whether packets refer to the memory of the kernel's ring, which costs more within one machine. `False` by
+    ///   default. Not for carrier "tcp".
     /// - preface: bytes before the first record.
     #[pyo3(
         signature = (socket, policy, **options),
         text_signature = "($self, socket, policy, *, framing=\"raw\", carrier=\"tcp\", reserve=..., queue_target=0.05, \
 max_unread=..., keys=..., congestion=..., min_rto=..., max_rto=..., linger=30.0, stall_timeout=None, ack_fates=True, \
-departures=False, network=..., preface=b\"\")"
+departures=False, network=..., kernel_horizon=1, kernel_zero_copy=False, preface=b\"\")"
     )]
     fn add_sink(
         &self,

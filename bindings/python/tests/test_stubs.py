@@ -140,12 +140,16 @@ def test_every_option_that_is_shown_is_taken(engine, pair):
     values = {"framing": "raw", "carrier": "tcp", "reserve": 10_000, "max_unread": 10_000, "keys": 1, "congestion": "cubic"}
     values |= {"linger": 1.0, "ack_fates": False, "preface": b"x", "queue_target": 0.1, "stall_timeout": 5.0}
     values |= {"departures": False, "network": freshwire.NetworkQos(dscp="CS1")}
+    values |= {"kernel_horizon": 1, "kernel_zero_copy": False}
     shown = [name for name, kind, _ in present(freshwire.Sender.add_sink) if kind is inspect.Parameter.KEYWORD_ONLY]
     assert set(values) | {"min_rto", "max_rto"} == set(shown)
     freshwire.Sender(engine).add_sink(pair[0], freshwire.choice.latest(), **values)
     for name in ("min_rto", "max_rto"):
         with pytest.raises(ValueError, match=name):
             freshwire.Sender(engine).add_sink(pair[0], freshwire.choice.latest(), **{name: -1.0})
+    for name, value in (("kernel_horizon", 0), ("kernel_zero_copy", True)):
+        with pytest.raises(freshwire.CarrierError, match=f"{name} is a setting of the kernel ring: use carrier=\"auto\""):
+            freshwire.Sender(engine).add_sink(pair[0], freshwire.choice.latest(), **{name: value})
     shared = typed_dicts()["_SinkOptions"]
     assert sorted(shared) == sorted(set(shown) - {"framing"})
     for name, kind, _ in present(freshwire.a1.Node):

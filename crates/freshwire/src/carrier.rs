@@ -69,6 +69,9 @@ pub enum CarrierError {
     /// The sink notes departures.
     #[error("the kernel ring does not note departures; use Carrier::Tcp or Carrier::Auto")]
     Departures,
+    /// A setting of the kernel's ring, for a sink on plain TCP.
+    #[error("{0} is a setting of the kernel ring: use Carrier::Auto, or leave it at its default")]
+    KernelSetting(&'static str),
     /// The preface is larger than the kernel's ring.
     #[error("the preface of the stream is larger than the kernel's ring; use Carrier::Tcp or a larger ring")]
     Preface,

@@ -13,6 +13,7 @@ pub(crate) mod signal;
 pub use crate::carrier::{Carrier, CarrierError, CarrierInUse};
 pub use config::{DEFAULT_LINGER, DEFAULT_MAX_UNREAD, DEFAULT_QUEUE_TARGET, SinkConfig};
 pub use ended::{CloseMode, Ended, SinkError};
+pub use freshwire_io::kernel_ring::Horizon;
 pub use handle::{Monitor, Sink};
 pub use id::{SinkId, StaleSink};
 pub use reserve::{MAX_RESERVE, Reserve};

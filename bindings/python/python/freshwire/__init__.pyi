@@ -146,6 +146,8 @@ class Sender:
         ack_fates: bool = True,
         departures: bool = False,
         network: NetworkQos = ...,
+        kernel_horizon: Literal[0, 1] = 1,
+        kernel_zero_copy: bool = False,
         preface: bytes = b"",
     ) -> Sink: ...
     def add_a1_sink(
@@ -253,6 +255,8 @@ class _SinkOptions(TypedDict, total=False):
     ack_fates: bool
     departures: bool
     network: NetworkQos
+    kernel_horizon: Literal[0, 1]
+    kernel_zero_copy: bool
     preface: bytes
 
 class WebSocket:

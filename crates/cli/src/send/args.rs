@@ -14,6 +14,7 @@ use freshwire::{Framing, SinkConfig};
 use freshwire_media::layered;
 use freshwire_record::{parse_duration, parse_size};
 
+use super::kernel::KernelArgs;
 use super::network::NetworkArgs;
 use crate::a1::{self, A1Args, A1Options, PeerHint};
 use crate::endpoint::Endpoint;
@@ -86,6 +87,8 @@ pub(crate) struct SendArgs {
     congestion: Option<String>,
     #[command(flatten)]
     network: NetworkArgs,
+    #[command(flatten)]
+    kernel: KernelArgs,
     /// Bytes that may be committed and not on the wire: `auto` or a size.
     #[arg(long, global = true, value_name = "SIZE", default_value = "auto", value_parser = parse_reserve)]
     reserve: Reserve,
@@ -225,11 +228,12 @@ pub(super) struct Plan {
     carrier: CarrierName,
     /// The carrier is A1; true: over TCP too, where UDP does not pass.
     over_a1: Option<bool>,
-    /// The carrier was named, so that plain TCP in its place is worth a message.
+    /// The carrier or a setting of it was named, so that plain TCP in its place is worth a message.
     pub(super) reports_fallback: bool,
     /// The congestion control that was asked for.
     pub(super) congestion: Option<String>,
     network: NetworkQos,
+    kernel: KernelArgs,
     reserve: Reserve,
     queue: Queue,
     /// Connect again when the connection ends.
@@ -256,6 +260,9 @@ impl SendArgs {
             self.check_a1(&endpoint)?;
         } else {
             self.a1.check_unused()?;
+        }
+        if over_a1.is_some() || self.carrier == Some(CarrierName::Tcp) {
+            self.kernel.check_unused()?;
         }
         let group = self.group(&endpoint)?;
         if self.reconnect && group.is_some() {
@@ -294,9 +301,10 @@ impl SendArgs {
             framing: self.framing,
             carrier: self.carrier.unwrap_or(CarrierName::Auto),
             over_a1,
-            reports_fallback: self.carrier.is_some(),
+            reports_fallback: self.carrier.is_some() || self.kernel.is_given(),
             congestion: self.congestion.clone(),
             network: self.network.qos(),
+            kernel: self.kernel,
             reserve: self.reserve,
             queue: self.queue,
             reconnects: self.reconnect,
@@ -430,7 +438,7 @@ impl Plan {
         if let Some(name) = &self.congestion {
             config = config.congestion(name);
         }
-        config
+        self.kernel.apply(config)
     }
 
     /// Only the newest record counts, so a newer one takes the place of an older one in the ring already.
@@ -485,6 +493,7 @@ fn parse_fps(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
     use clap::Parser;
+    use freshwire::sink::Horizon;
 
     #[derive(Parser)]
     struct Cli {
@@ -540,6 +549,20 @@ mod tests {
     }
 
     #[test]
+    fn settings_of_the_kernels_ring_reach_the_sink() {
+        let settings = |arguments: &str| {
+            let sink = plan(&format!("--listen 1 layers {arguments}")).unwrap().sink();
+            (sink.kernel_horizon, sink.kernel_zero_copy)
+        };
+        assert_eq!(settings(""), (Horizon::OneSegment, false));
+        assert_eq!(settings("--kernel-horizon 1 --carrier kernel"), (Horizon::OneSegment, false));
+        assert_eq!(settings("--kernel-horizon 0 --carrier auto"), (Horizon::Nothing, false));
+        assert_eq!(settings("--kernel-zero-copy"), (Horizon::OneSegment, true));
+        assert!(plan("--listen 1 layers --kernel-zero-copy").unwrap().reports_fallback);
+        assert!(!plan("--listen 1 layers").unwrap().reports_fallback);
+    }
+
+    #[test]
     fn with_a_key_auto_is_a1_over_udp_or_tcp() {
         let key = freshwire::a1::generate_key().unwrap().public_key();
         for (arguments, over_a1) in [
@@ -577,6 +600,9 @@ mod tests {
             ("--to a:1 layers --psk f", "--psk is for A1"),
             ("--to a:1 layers --key f", "say with --peer-key"),
             ("--to a:1 layers --carrier tcp --key f", "--key is for A1"),
+            ("--to a:1 layers --carrier tcp --kernel-zero-copy", "add --carrier kernel"),
+            ("--listen 1 layers --carrier a1 --kernel-horizon 0", "--kernel-horizon is for the kernel ring"),
+            ("--to a:1 layers --kernel-horizon 2", "2 is not in 0..=1"),
             ("--to a:1 layers --rate 4Mbit/s", "--rate is for A1"),
             ("--to a:1 layers --carrier a1", "--peer-key"),
             ("--listen 1 layers --carrier a1 --framing chunked", "--framing is for TCP"),

@@ -5,6 +5,7 @@ mod again;
 mod args;
 mod group;
 mod input;
+mod kernel;
 mod lines;
 mod network;
 mod newest;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshwire_io::kernel_ring::{Geometry, RingSocket};
+use freshwire_io::kernel_ring::{Geometry, Horizon, KernelRingError, RingSocket};
 use freshwire_io::tcp::TcpSocket;
 use freshwire_media::framing::Framing;
 use freshwire_ring::{Config, Producer, Region};
@@ -33,12 +33,13 @@ pub(crate) fn choose(
     ring: &Config,
 ) -> Result<CarrierChoice, CarrierError> {
     if config.carrier == Carrier::Tcp {
+        check_no_kernel_settings(config)?;
         return Ok(CarrierChoice::Tcp(socket, None));
     }
     let refused = match obstacle(config) {
         Some(error) => (socket, error),
         None => match RingSocket::attach(socket, &geometry(ring)) {
-            Ok(socket) => return Ok(CarrierChoice::Kernel(map(socket)?)),
+            Ok(socket) => return Ok(CarrierChoice::Kernel(prepare(socket, config)?)),
             Err(refused) => (refused.socket, refused.error.into()),
         },
     };
@@ -72,7 +73,23 @@ fn geometry(ring: &Config) -> Geometry {
     Geometry { slots: ring.slots, block_bytes, blocks: ring.blocks.min(ring.slots) }
 }
 
-fn map(socket: RingSocket) -> Result<KernelRing, CarrierError> {
+/// Refuses settings that plain TCP would ignore.
+fn check_no_kernel_settings(config: &SinkConfig) -> Result<(), CarrierError> {
+    let settings = [
+        ("kernel_watch", config.kernel_watch.is_some()),
+        ("kernel_horizon", config.kernel_horizon != Horizon::default()),
+        ("kernel_zero_copy", config.kernel_zero_copy),
+    ];
+    match settings.into_iter().find(|(_, is_set)| *is_set) {
+        Some((name, _)) => Err(CarrierError::KernelSetting(name)),
+        None => Ok(()),
+    }
+}
+
+/// Sets the ring's options and maps it.
+fn prepare(socket: RingSocket, config: &SinkConfig) -> Result<KernelRing, CarrierError> {
+    socket.set_horizon(config.kernel_horizon).map_err(KernelRingError::Io)?;
+    socket.set_zero_copy(config.kernel_zero_copy).map_err(KernelRingError::Io)?;
     let mapping = socket.map()?;
     let (base, bytes) = (mapping.base(), mapping.bytes());
     // SAFETY: the mapping stays until the region drops it. The kernel keeps the memory for as long as it is mapped, at
@@ -104,6 +121,28 @@ mod tests {
         assert!(!direct(SinkConfig::new(choice::latest())), "it reorders");
         assert!(!direct(SinkConfig::new(choice::fifo()).framing(Framing::LengthPrefixed)));
         assert!(!direct(SinkConfig::new(choice::fifo()).preface(vec![0])));
+    }
+
+    #[test]
+    fn plain_tcp_ignores_no_setting_of_the_kernel_ring() {
+        type Change = fn(SinkConfig) -> SinkConfig;
+        let changes: [(&str, Change); 3] = [
+            ("kernel_watch", |config| config.kernel_watch(Some(Duration::from_millis(5)))),
+            ("kernel_horizon", |config| config.kernel_horizon(Horizon::Nothing)),
+            ("kernel_zero_copy", |config| config.kernel_zero_copy(true)),
+        ];
+        for (name, change) in changes {
+            let config = || change(SinkConfig::new(choice::fifo()));
+            let Err(error) = chosen(config()) else { panic!("{name} was ignored") };
+            assert!(
+                error.to_string().contains(&format!("{name} is a setting of the kernel ring")),
+                "{error}"
+            );
+            assert!(error.to_string().contains("Carrier::Auto"), "{error}");
+            // Where the ring is missing or does not suit the framing, the sink says so instead.
+            let auto = config().carrier(Carrier::Auto).framing(Framing::Chunked);
+            assert!(matches!(chosen(auto), Ok(CarrierChoice::Tcp(_, Some(_)))), "{name}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@ use std::sync::{Mutex, PoisonError, Weak};
 
 use freshwire_choice::Reason;
 use freshwire_io::kernel_ring::RingSocket;
-use freshwire_record::Rate;
+use freshwire_record::{Rate, Timestamp};
 
 use crate::stats::SinkSnapshot;
 
@@ -29,6 +29,14 @@ impl KernelView {
             *last = now;
         }
         last.clone()
+    }
+
+    /// Adds the acknowledgements that the kernel keeps: records' indexes and times.
+    pub(crate) fn collect_acks(&self, list: &mut Vec<(u64, Option<Timestamp>)>) {
+        if let Some(socket) = self.socket.upgrade() {
+            // Fails on a socket without a ring only, which this is not.
+            let _has_ring = socket.take_acks(|index, at| list.push((index, Some(at))));
+        }
     }
 
     fn read(&self, socket: &RingSocket) -> Option<SinkSnapshot> {

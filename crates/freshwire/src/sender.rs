@@ -458,12 +458,11 @@ impl Sender {
     /// [`StaleSink`] if the sender does not serve the sink: fates last until another sink gets the ring.
     pub fn poll_fate(&mut self, sink: SinkId) -> Result<Option<Fate>, StaleSink> {
         let entry = find_mut(&mut self.sinks, sink)?;
-        for (index, at) in entry.shared.late_acks().take() {
-            self.producer.note_acked(sink.ring(), index, at);
-        }
+        let shared = Arc::clone(&entry.shared);
         let (producer, ring) = entry.producer(&mut self.producer);
-        let fate = producer.poll_fate(ring);
-        Ok(fate.map(|fate| find(&self.sinks, sink).map_or(fate, |entry| entry.shared.complete(fate))))
+        let awaits = producer.awaits_acks(ring);
+        let fate = producer.poll_fate_with(ring, || shared.take_late_acks(awaits));
+        Ok(fate.map(|fate| shared.complete(fate)))
     }
 
     /// Iterates over all fates known now; see [`poll_fate`](Self::poll_fate).

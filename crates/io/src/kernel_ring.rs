@@ -20,7 +20,12 @@ use std::time::Duration;
 pub use error::{KernelRingError, Refused};
 pub use uapi::Stats;
 
+use freshwire_record::Timestamp;
+
 use crate::tcp::TcpSocket;
+
+/// Acknowledgements that one call asks for: they lie on the stack.
+const ACKS_AT_ONCE: usize = 256;
 
 /// The sizes of a ring. The limits are those of the ring ABI (`spec/ring.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +36,9 @@ pub struct Geometry {
     pub block_bytes: u32,
     /// Payload blocks.
     pub blocks: u32,
+    /// Records whose acknowledgement the kernel keeps for [`RingSocket::take_acks`] where their slot has been used again, and that may
+    /// wait for it; 40 bytes of the kernel's memory each. At most [`MAX_KEEP_ACKS`]; 0 keeps none.
+    pub keep_acks: u32,
 }
 
 /// How many segments may be committed to TCP before it can send them.
@@ -45,6 +53,9 @@ pub enum Horizon {
 
 /// The longest time between two looks at an empty ring ([`RingSocket::set_watch`]).
 pub const MAX_WATCH: Duration = Duration::from_millis(uapi::LDC_MAX_WATCH as u64);
+
+/// Most records whose acknowledgement the kernel keeps ([`Geometry::keep_acks`]).
+pub const MAX_KEEP_ACKS: u32 = uapi::LDC_MAX_KEEP_ACKS;
 
 /// A TCP socket that sends from a ring in the kernel, and from nothing else: writing to it fails.
 ///
@@ -109,7 +120,10 @@ impl RingSocket {
     /// If the kernel refuses the query.
     pub fn geometry(&self) -> io::Result<Geometry> {
         let raw = read_geometry(self.0.as_fd())?;
-        Ok(Geometry { slots: raw.slots, block_bytes: raw.block_bytes, blocks: raw.blocks })
+        let mut keep_acks = 0_u32;
+        // SAFETY: every bit pattern is a valid number.
+        unsafe { get(self.0.as_fd(), uapi::LDC_KEEP_ACKS, &mut keep_acks) }?;
+        Ok(Geometry { slots: raw.slots, block_bytes: raw.block_bytes, blocks: raw.blocks, keep_acks })
     }
 
     /// Maps the ring's memory. A child process does not inherit the mapping.
@@ -201,6 +215,27 @@ impl RingSocket {
         Ok(stats)
     }
 
+    /// Takes the acknowledgements of records whose slots had been used again, oldest first, each once: the record's index and the time.
+    /// The kernel keeps [`Geometry::keep_acks`] of them.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the query.
+    pub fn take_acks(&self, mut each: impl FnMut(u64, Timestamp)) -> io::Result<()> {
+        // Bounded: what comes meanwhile is taken the next time.
+        for _ in 0..=MAX_KEEP_ACKS as usize / ACKS_AT_ONCE {
+            let mut acks = [uapi::Ack::default(); ACKS_AT_ONCE];
+            // SAFETY: `Ack` is a C struct of integers for which every bit pattern is valid.
+            let bytes = unsafe { get(self.0.as_fd(), uapi::LDC_ACKS, &mut acks) }?;
+            let taken = &acks[..bytes / size_of::<uapi::Ack>()];
+            taken.iter().for_each(|ack| each(ack.index, Timestamp::from_nanos(ack.acked_at)));
+            if taken.len() < acks.len() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     fn set_word(&self, option: c_int, word: u32) -> io::Result<()> {
         set(self.0.as_fd(), uapi::SOL_LDC, option, &word)
     }
@@ -245,7 +280,10 @@ fn attach(socket: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), KernelRingE
         )
     });
     attached.map_err(KernelRingError::of_attaching)?;
-    let Geometry { slots, block_bytes, blocks } = *geometry;
+    let Geometry { slots, block_bytes, blocks, keep_acks } = *geometry;
+    if keep_acks > 0 {
+        set(socket, uapi::SOL_LDC, uapi::LDC_KEEP_ACKS, &keep_acks).map_err(KernelRingError::of_ring)?;
+    }
     let raw = uapi::Geometry { slots, block_bytes, blocks, flags: 0, total_bytes: 0 };
     set(socket, uapi::SOL_LDC, uapi::LDC_RING, &raw).map_err(KernelRingError::of_ring)
 }
@@ -264,18 +302,19 @@ fn set<T>(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &T) -> io:
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value.cast::<c_void>(), bytes) })
 }
 
-/// Reads an option of the ring into `value`, as much of it as the kernel has.
+/// Reads an option of the ring into `value`, as much of it as the kernel has; returns how many bytes that is.
 ///
 /// # Safety
 ///
 /// Every bit pattern is a valid `T`.
-unsafe fn get<T>(socket: BorrowedFd<'_>, option: c_int, value: &mut T) -> io::Result<()> {
+unsafe fn get<T>(socket: BorrowedFd<'_>, option: c_int, value: &mut T) -> io::Result<usize> {
     let mut bytes = size_of::<T>() as libc::socklen_t;
     let value: *mut T = value;
     // SAFETY: the kernel writes at most `bytes` bytes to `value`, where the caller allows any.
     check(unsafe {
         libc::getsockopt(socket.as_raw_fd(), uapi::SOL_LDC, option, value.cast::<c_void>(), &raw mut bytes)
-    })
+    })?;
+    Ok(bytes as usize)
 }
 
 fn check(result: c_int) -> io::Result<()> {

@@ -78,6 +78,11 @@ impl Fates {
         }
     }
 
+    /// Whether acknowledgements may be reported that no slot has: of fates that are kept, or that nobody asked for.
+    pub(crate) fn awaits_acks(&self) -> bool {
+        self.is_ignored || !self.awaiting.is_empty()
+    }
+
     /// Keeps the fate of a finished record whose slots are used again.
     #[inline]
     pub(crate) fn keep_of(&mut self, view: &View<'_>, index: u64) {

@@ -22,12 +22,26 @@ impl Producer {
     /// and its sender tells no more.
     //= spec/ring.md R-ROLE-8
     pub fn poll_fate(&mut self, ring: usize) -> Option<Fate> {
+        self.poll_fate_with(ring, || [])
+    }
+
+    /// As [`poll_fate`](Self::poll_fate), with what `late` returns noted before, as by [`note_acked`](Self::note_acked): the records'
+    /// indexes and times. `late` is called after the look whether the sender tells no more, so an acknowledgement reported before that
+    /// end is never missed.
+    //= spec/ring.md R-ROLE-8
+    pub fn poll_fate_with<I>(&mut self, ring: usize, late: impl FnOnce() -> I) -> Option<Fate>
+    where
+        I: IntoIterator<Item = (u64, Option<Timestamp>)>,
+    {
         let view = View::new(self.region.inner(), ring)?;
         if view.is_closed() {
             view.drop_where(Reason::Closed, |_| true);
         }
         let closed = view.is_final();
         let fates = &mut self.rings[ring].fates;
+        for (index, at) in late() {
+            fates.acked(index, at);
+        }
         if closed {
             fates.end();
         }
@@ -63,6 +77,12 @@ impl Producer {
         if let Some(own) = self.rings.get_mut(ring) {
             own.fates.acked(index, at);
         }
+    }
+
+    /// Returns `true` if [`note_acked`](Self::note_acked) may have something to say: fates of records whose slots were used again wait
+    /// for their acknowledgement, or some of them were not kept.
+    pub fn awaits_acks(&self, ring: usize) -> bool {
+        self.rings.get(ring).is_some_and(|own| own.fates.awaits_acks())
     }
 
     /// Adds the fate of a record that did not get on the ring to those that are polled.

@@ -281,6 +281,32 @@ fn a_push_reuses_finished_slots_and_fates_outlive_them() {
 }
 
 #[test]
+fn an_acknowledgement_before_the_end_is_never_missed() {
+    const NONE: [(u64, Option<Timestamp>); 0] = [];
+    let (mut producer, mut sender) = roles(2, 2);
+    assert!(producer.awaits_acks(0), "nobody has asked for fates yet");
+    producer.keep_fates(0);
+    assert!(!producer.awaits_acks(0));
+    for number in 0..2 {
+        let pushed = producer.push(0, b"x", &seq(number)).unwrap();
+        send(&mut sender, pushed.index);
+    }
+    let _ = producer.push(0, b"x", &seq(2)).unwrap();
+    assert!(producer.awaits_acks(0));
+    // The sender reports, and ends, after the look at what is late.
+    let none_yet = producer.poll_fate_with(0, || {
+        sender.close(Reason::Closed, at(3));
+        NONE
+    });
+    assert_eq!(none_yet, None);
+    let fate = producer.poll_fate_with(0, || [(0, Some(at(2)))]).unwrap();
+    assert_eq!((fate.seq, fate.outcome, fate.acked_at), (0, Outcome::Acked, Some(at(2))));
+    assert!(!producer.awaits_acks(0));
+    let rest: Vec<_> = std::iter::from_fn(|| producer.poll_fate(0)).map(|fate| fate.outcome).collect();
+    assert_eq!(rest, [Outcome::Sent, Outcome::Dropped(Reason::Closed)]);
+}
+
+#[test]
 fn fates_are_final_when_the_sender_tells_no_more() {
     for drops_it in [false, true] {
         let (mut producer, mut sender) = roles(4, 4);

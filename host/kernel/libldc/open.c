@@ -18,17 +18,24 @@
 #define SOL_TCP IPPROTO_TCP
 #endif
 
+/* As many as the library in Rust keeps (MAX_KEPT_FATES). */
+#define DEFAULT_FATES	16384
+
 static unsigned int power_of_two(unsigned int at_least)
 {
-	unsigned int slots = LDC_MIN_SLOTS;
+	unsigned int power = 2;
 
-	while (slots < at_least && slots < LDC_MAX_SLOTS)
-		slots *= 2;
-	return slots;
+	while (power < at_least && power < 65536)
+		power *= 2;
+	return power;
 }
 
+_Static_assert(LDC_MIN_SLOTS == 2 && LDC_MAX_SLOTS == 65536 && LDC_MAX_KEEP_ACKS == 65536,
+	       "the limits of power_of_two()");
+
 /* The ring at @base, which the kernel has laid out. */
-struct ldc *ldc_of_region(int socket, void *base, const struct ldc_geometry *geometry)
+struct ldc *ldc_of_region(int socket, void *base, const struct ldc_geometry *geometry,
+			  uint32_t fates)
 {
 	struct ldc *ldc = calloc(1, sizeof(*ldc));
 	struct ldc_region *region = base;
@@ -36,7 +43,8 @@ struct ldc *ldc_of_region(int socket, void *base, const struct ldc_geometry *geo
 	if (!ldc)
 		return NULL;
 	ldc->span = calloc(geometry->slots, sizeof(*ldc->span));
-	if (!ldc->span) {
+	if (!ldc->span || ldc_fates_init(ldc, fates)) {
+		free(ldc->span);
 		free(ldc);
 		return NULL;
 	}
@@ -55,7 +63,8 @@ struct ldc *ldc_of_region(int socket, void *base, const struct ldc_geometry *geo
 	return ldc;
 }
 
-static int set_up(int socket, const struct ldc_options *options, struct ldc_geometry *geometry)
+static int set_up(int socket, const struct ldc_options *options, uint32_t fates,
+		  struct ldc_geometry *geometry)
 {
 	uint32_t horizon = options->no_horizon ? 0 : 1;
 	uint32_t zerocopy = options->zerocopy ? 1 : 0;
@@ -71,6 +80,8 @@ static int set_up(int socket, const struct ldc_options *options, struct ldc_geom
 	/* An older kernel module does not know it. */
 	if (watch && setsockopt(socket, SOL_LDC, LDC_WATCH, &watch, sizeof(watch)))
 		return -1;
+	if (setsockopt(socket, SOL_LDC, LDC_KEEP_ACKS, &fates, sizeof(fates)))
+		return -1;
 	if (setsockopt(socket, SOL_LDC, LDC_RING, geometry, sizeof(*geometry)))
 		return -1;
 	return getsockopt(socket, SOL_LDC, LDC_RING, geometry, &len);
@@ -81,23 +92,25 @@ struct ldc *ldc_open(int socket, const struct ldc_options *options)
 	struct ldc_options defaults = { 0 };
 	struct ldc_geometry geometry = { 0 };
 	struct ldc *ldc;
+	uint32_t fates;
 	void *base;
 
 	if (!options)
 		options = &defaults;
-	if (options->packets > LDC_MAX_SLOTS) {
+	if (options->packets > LDC_MAX_SLOTS || options->fates > LDC_MAX_KEEP_ACKS) {
 		errno = EINVAL;
 		return NULL;
 	}
 	geometry.slots = power_of_two(options->packets ? options->packets : 64);
 	geometry.block_bytes = options->packet_bytes ? options->packet_bytes : 16384;
 	geometry.blocks = geometry.slots;
-	if (set_up(socket, options, &geometry))
+	fates = power_of_two(options->fates ? options->fates : DEFAULT_FATES);
+	if (set_up(socket, options, fates, &geometry))
 		return NULL;
 	base = mmap(NULL, geometry.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, socket, 0);
 	if (base == MAP_FAILED)
 		return NULL;
-	ldc = ldc_of_region(socket, base, &geometry);
+	ldc = ldc_of_region(socket, base, &geometry, fates);
 	if (!ldc)
 		munmap(base, geometry.total_bytes);
 	return ldc;
@@ -121,6 +134,7 @@ void ldc_close(struct ldc *ldc)
 	if (!ldc)
 		return;
 	munmap(ldc->region, ldc->region_bytes);
+	ldc_fates_free(ldc);
 	free(ldc->span);
 	free(ldc);
 }

@@ -40,6 +40,13 @@ struct ldc {
 	uint32_t lowat;
 	/* Slots of the record that begins at a slot. */
 	uint32_t *span;
+	/* A queue of fates whose slots have other records by now, in the order of sending. */
+	struct ldc_kept *kept;
+	uint32_t kept_most;
+	uint32_t kept_head;
+	uint32_t kept_count;
+	/* Some were not kept, and the kernel keeps acknowledgements that nobody awaits. */
+	bool overrun;
 };
 
 /* An unsent record as it was found, and the word under which that was so. */
@@ -109,13 +116,24 @@ static inline void write_record(struct ldc_slot *slot, const struct ldc_record *
 	store_relaxed(&slot->layer, record->layer);
 }
 
-struct ldc *ldc_of_region(int socket, void *base, const struct ldc_geometry *geometry);
+struct ldc *ldc_of_region(int socket, void *base, const struct ldc_geometry *geometry,
+			  uint32_t fates);
 bool ldc_see(const struct ldc *ldc, uint64_t index, uint64_t user_i, struct ldc_seen *seen);
 uint64_t ldc_window(const struct ldc *ldc, uint64_t *user_i);
 uint64_t ldc_hold_seen(struct ldc *ldc, const struct ldc_seen *seen);
 int ldc_release_seen(struct ldc *ldc, const struct ldc_seen *seen, uint64_t held);
 void ldc_copy_in(struct ldc *ldc, uint64_t index, size_t offset, const void *data, size_t size);
+int ldc_fates_init(struct ldc *ldc, uint32_t fates);
+void ldc_fates_free(struct ldc *ldc);
+void ldc_keep_fate(struct ldc *ldc, uint64_t index);
 cold int ldc_wake(struct ldc *ldc, uint32_t flag);
+
+/* The slots of the oldest record can be used again. */
+static inline void ldc_forget_oldest(struct ldc *ldc)
+{
+	ldc->tail += ldc->span[ldc->tail & (ldc->slots - 1)];
+	store_relaxed(&ldc->ring->tail_i, ldc->tail);
+}
 
 /* R-ORDER-4. Return: as ldc_notify(). */
 static inline int wake_if_asleep(struct ldc *ldc)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* The producer: room, records, fates. No system call but for ldc_wake(). */
+/* The producer: room and records. No system call but for ldc_wake(). */
 #include <errno.h>
 #include <string.h>
 
@@ -19,20 +19,14 @@ static inline bool finished(const struct ldc *ldc, uint64_t index)
 	}
 }
 
-static inline void forget_oldest(struct ldc *ldc)
-{
-	ldc->tail += ldc->span[ldc->tail & (ldc->slots - 1)];
-	store_relaxed(&ldc->ring->tail_i, ldc->tail);
-}
-
 /* Reuses the slots of finished records until @span fit behind user_i. */
 static inline bool make_room(struct ldc *ldc, uint32_t span)
 {
 	while (ldc->user_i + span > ldc->tail + ldc->slots) {
 		if (!finished(ldc, ldc->tail))
 			return false;
-		ldc->fates_lost++;
-		forget_oldest(ldc);
+		ldc_keep_fate(ldc, ldc->tail);
+		ldc_forget_oldest(ldc);
 	}
 	return true;
 }
@@ -119,7 +113,6 @@ static bool newest_with_key(const struct ldc *ldc, uint64_t key, struct ldc_seen
 	return false;
 }
 
-
 /* Overwrites a record in its place. False: it is too small, or gone. */
 static bool overwrite(struct ldc *ldc, const struct ldc_seen *seen,
 		      const struct ldc_record *record, const void *data, size_t size)
@@ -181,47 +174,4 @@ unsigned int ldc_room(struct ldc *ldc)
 	while (tail < ldc->user_i && finished(ldc, tail))
 		tail += ldc->span[tail & (ldc->slots - 1)];
 	return ldc->slots - (unsigned int)(ldc->user_i - tail);
-}
-
-int ldc_next_fate(struct ldc *ldc, struct ldc_fate *fate)
-{
-	uint64_t index = ldc->tail;
-	struct ldc_slot *slot = slot_at(ldc, index);
-	uint64_t word;
-
-	if (index >= ldc->user_i)
-		return 0;
-	word = load_acquire(&slot->state);
-	memset(fate, 0, sizeof(*fate));
-	switch (word_state(word)) {
-	case LDC_ACKED:
-		fate->outcome = LDC_WAS_ACKED;
-		break;
-	case LDC_SENT:
-		if (!word_arg(word) && !(load_relaxed(&ldc->ring->kern_flag) & LDC_KERN_CLOSED))
-			return 0;
-		fate->outcome = LDC_WAS_SENT;
-		break;
-	case LDC_DEAD:
-		fate->outcome = LDC_WAS_DROPPED;
-		fate->reason = word_arg(word);
-		break;
-	default:
-		return 0;
-	}
-	fate->user_seq = load_relaxed(&slot->user_seq);
-	/* R-ROLE-6 */
-	if (load_relaxed(&slot->fate_of) == index + 1) {
-		fate->committed_at = load_relaxed(&slot->committed_at);
-		fate->finished_at = load_relaxed(&slot->finished_at);
-		fate->acked_at = load_relaxed(&slot->acked_at);
-		fate->horizon = load_relaxed(&slot->horizon);
-	}
-	forget_oldest(ldc);
-	return 1;
-}
-
-uint64_t ldc_fates_lost(const struct ldc *ldc)
-{
-	return ldc->fates_lost;
 }

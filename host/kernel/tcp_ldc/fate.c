@@ -3,8 +3,10 @@
  * What became of records that were handed over: sent, acknowledged, given up.
  * And records whose pages TCP refers to, which end when it lets go of them.
  */
+#include <linux/log2.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
+#include <linux/uaccess.h>
 
 #include "tcp_ldc.h"
 #include "trace.h"
@@ -12,17 +14,22 @@
 /* Applies the end that was decided for a zero-copy record. */
 static void ldc_zc_end(struct ldc_zc *zc)
 {
-	u64 sent = ldc_word_to(zc->word, LDC_SENT, zc->final);
+	struct ldc_slot *slot = ldc_slot(zc->memory, zc->index);
 
 	if (zc->state == LDC_DEAD) {
 		ldc_ring_end(zc->memory, zc->index, zc->word, LDC_DEAD,
 			     zc->reason, ldc_now());
 		return;
 	}
-	if (ldc_ring_end(zc->memory, zc->index, zc->word, LDC_SENT, zc->final,
-			 ldc_now()) && zc->acked_at)
-		ldc_ring_end(zc->memory, zc->index, sent, LDC_ACKED, 0,
-			     zc->acked_at);
+	if (!zc->acked_at) {
+		ldc_ring_end(zc->memory, zc->index, zc->word, LDC_SENT,
+			     zc->final, ldc_now());
+		return;
+	}
+	/* In one step, R-STATE-3: a sent record's slot may be used again. */
+	if (READ_ONCE(slot->state) == zc->word)
+		WRITE_ONCE(slot->acked_at, zc->acked_at);
+	ldc_ring_end(zc->memory, zc->index, zc->word, LDC_ACKED, 0, ldc_now());
 }
 
 static void ldc_zc_put(struct ldc_zc *zc)
@@ -107,9 +114,25 @@ static void ldc_zc_release(struct ldc_zc *zc, u8 state, u8 reason)
 
 int ldc_fate_init(struct ldc_sock *ls, const struct ldc_layout *layout)
 {
-	ls->unacked = kvcalloc(layout->slots, sizeof(*ls->unacked),
+	u32 records = layout->slots;
+
+	if (ls->keep_acks > records)
+		records = roundup_pow_of_two(ls->keep_acks);
+	if (ls->keep_acks) {
+		ls->late = kvcalloc(ls->keep_acks, sizeof(*ls->late),
+				    GFP_KERNEL_ACCOUNT);
+		if (!ls->late)
+			return -ENOMEM;
+	}
+	ls->unacked = kvcalloc(records, sizeof(*ls->unacked),
 			       GFP_KERNEL_ACCOUNT);
-	return ls->unacked ? 0 : -ENOMEM;
+	if (!ls->unacked) {
+		kvfree(ls->late);
+		ls->late = NULL;
+		return -ENOMEM;
+	}
+	ls->unacked_mask = records - 1;
+	return 0;
 }
 
 /* No acknowledgement of this record will be noticed. */
@@ -140,21 +163,22 @@ static struct ldc_unacked *ldc_unacked_pop(struct ldc_sock *ls)
 {
 	struct ldc_unacked *un = &ls->unacked[ls->unacked_head];
 
-	ls->unacked_head = (ls->unacked_head + 1) &
-			   (ls->memory->layout.slots - 1);
+	ls->unacked_head = (ls->unacked_head + 1) & ls->unacked_mask;
 	ls->unacked_count--;
 	return un;
 }
 
 static void ldc_unacked_push(struct ldc_sock *ls, const struct ldc_record *rec)
 {
-	u32 mask = ls->memory->layout.slots - 1;
 	struct ldc_unacked *un;
 
-	/* As many as there are slots wait: some slot was used again. */
-	if (ls->unacked_count > mask)
+	/* At least as many as there are slots wait: some slot was used again. */
+	if (ls->unacked_count > ls->unacked_mask) {
+		ldc_inc(ls, acks_missed);
 		ldc_unacked_final(ls, ldc_unacked_pop(ls));
-	un = &ls->unacked[(ls->unacked_head + ls->unacked_count) & mask];
+	}
+	un = &ls->unacked[(ls->unacked_head + ls->unacked_count) &
+			  ls->unacked_mask];
 	un->index = rec->index;
 	un->end_seq = rec->end_seq;
 	un->zc = rec->zc;
@@ -200,6 +224,25 @@ void ldc_fate_dropped(struct ldc_sock *ls, struct ldc_record *rec, u8 reason,
 	ls->freed += rec->span;
 }
 
+/*
+ * Keeps an acknowledgement that the slot cannot tell of. If nobody reads, the
+ * newest are missed: the oldest are those whose fates were kept.
+ */
+static void ldc_late_ack(struct ldc_sock *ls, u64 index, u64 now)
+{
+	struct ldc_ack *ack;
+
+	if (ls->late_count == ls->keep_acks) {
+		ldc_inc(ls, acks_missed);
+		return;
+	}
+	ack = &ls->late[(ls->late_head + ls->late_count) % ls->keep_acks];
+	ack->index = index;
+	ack->acked_at = now;
+	ls->late_count++;
+	ldc_inc(ls, acks_late);
+}
+
 static void ldc_unacked_done(struct ldc_sock *ls, struct ldc_unacked *un,
 			     u64 now)
 {
@@ -211,18 +254,39 @@ static void ldc_unacked_done(struct ldc_sock *ls, struct ldc_unacked *un,
 	if (zc) {
 		spin_lock_irqsave(&zc->lock, flags);
 		zc->acked_at = now;
-		if (zc->done)
-			ldc_ring_end(zc->memory, zc->index,
-				     ldc_word_to(zc->word, LDC_SENT, 0),
-				     LDC_ACKED, 0, now);
+		if (zc->done &&
+		    !ldc_ring_end(zc->memory, zc->index,
+				  ldc_word_to(zc->word, LDC_SENT, 0),
+				  LDC_ACKED, 0, now))
+			ldc_late_ack(ls, un->index, now);
 		spin_unlock_irqrestore(&zc->lock, flags);
 		ldc_zc_put(zc);
 		return;
 	}
 	word = READ_ONCE(ldc_slot(ls->memory, un->index)->state);
-	if (!ldc_lap_ahead(ls->memory, un->index, word) &&
-	    ldc_word_state(word) == LDC_SENT && !ldc_word_arg(word))
-		ldc_ring_end(ls->memory, un->index, word, LDC_ACKED, 0, now);
+	if (ldc_lap_ahead(ls->memory, un->index, word) ||
+	    ldc_word_state(word) != LDC_SENT || ldc_word_arg(word) ||
+	    !ldc_ring_end(ls->memory, un->index, word, LDC_ACKED, 0, now))
+		ldc_late_ack(ls, un->index, now);
+}
+
+/* The ring was closed: more is told only if something was sent. R-ORDER-6 */
+void ldc_fate_tells(struct ldc_sock *ls)
+{
+	if (!ls->unacked_count)
+		return;
+	ls->tells = true;
+	atomic_or(LDC_KERN_TELLS, (atomic_t *)&ls->memory->head->kern_flag);
+}
+
+static void ldc_fate_told(struct ldc_sock *ls)
+{
+	if (!ls->tells)
+		return;
+	ls->tells = false;
+	/* Release: whoever sees it cleared finds the last acknowledgement. */
+	atomic_fetch_andnot_release(LDC_KERN_TELLS,
+				    (atomic_t *)&ls->memory->head->kern_flag);
 }
 
 /* Called with the socket's lock after an acknowledgement. */
@@ -237,6 +301,28 @@ void ldc_fate_acked(struct ldc_sock *ls)
 			now = ldc_now();
 		ldc_unacked_done(ls, ldc_unacked_pop(ls), now);
 	}
+	if (!ls->unacked_count)
+		ldc_fate_told(ls);
+}
+
+/* Gives out, and forgets, as many of the late acknowledgements as fit. */
+int ldc_fate_read(struct ldc_sock *ls, char __user *val, int __user *lenp,
+		  int len)
+{
+	const size_t size = sizeof(*ls->late);
+	u32 n = min_t(size_t, len / size, ls->late_count);
+	u32 first = min(n, ls->keep_acks - ls->late_head);
+
+	if (put_user((int)(n * size), lenp))
+		return -EFAULT;
+	if (!n)
+		return 0;
+	if (copy_to_user(val, ls->late + ls->late_head, first * size) ||
+	    copy_to_user(val + first * size, ls->late, (n - first) * size))
+		return -EFAULT;
+	ls->late_head = (ls->late_head + n) % ls->keep_acks;
+	ls->late_count -= n;
+	return 0;
 }
 
 /* The connection is over: what is sent is final. */
@@ -246,6 +332,7 @@ void ldc_fate_free(struct ldc_sock *ls)
 		return;
 	while (ls->unacked_count)
 		ldc_unacked_final(ls, ldc_unacked_pop(ls));
+	ldc_fate_told(ls);
 	kvfree(ls->unacked);
 	ls->unacked = NULL;
 }

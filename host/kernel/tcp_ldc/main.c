@@ -145,7 +145,8 @@ static const char *const ldc_stat_names[] = {
 	"RecordsPutBack", "DroppedExpired", "DroppedClosed", "DroppedInvalid",
 	"DroppedConnection", "Bytes", "BytesZerocopy", "Sleeps", "Wakes",
 	"Notifies", "Retries", "TooLate", "BadIndexes", "BadStates",
-	"BadDescriptors", "HorizonMax", "MappedBytes", "Watches",
+	"BadDescriptors", "HorizonMax", "MappedBytes", "Watches", "AcksLate",
+	"AcksMissed",
 };
 
 static_assert(ARRAY_SIZE(ldc_stat_names) * sizeof(u64) ==

@@ -341,6 +341,8 @@ void ldc_stop(struct ldc_sock *ls, u8 reason)
 
 static void ldc_lost(struct ldc_sock *ls)
 {
+	/* One segment may have had the last acknowledgement and the FIN. */
+	ldc_fate_acked(ls);
 	ldc_stop(ls, LDC_REASON_CONNECTION_LOST);
 	ldc_fate_free(ls);
 }

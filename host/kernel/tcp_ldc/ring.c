@@ -79,10 +79,10 @@ bool ldc_ring_end(const struct ldc_memory *memory, u64 index, u64 word,
 
 	if (READ_ONCE(slot->state) != word)
 		return false;
-	if (state == LDC_ACKED)
-		WRITE_ONCE(slot->acked_at, now);
-	else if (ldc_word_state(word) == LDC_TAKEN)
+	if (ldc_word_state(word) == LDC_TAKEN)
 		WRITE_ONCE(slot->finished_at, now);
+	else if (state == LDC_ACKED)
+		WRITE_ONCE(slot->acked_at, now);
 	return try_cmpxchg(&slot->state, &word, ldc_word_to(word, state, arg));
 }
 
@@ -341,6 +341,8 @@ void ldc_ring_close(struct ldc_sock *ls, u8 reason)
 	struct ldc_ring *head = memory->head;
 	u64 user_i, index, now = ldc_now();
 
+	/* First: whoever finds the ring closed knows whether more is told. */
+	ldc_fate_tells(ls);
 	atomic_or(LDC_KERN_CLOSED, (atomic_t *)&head->kern_flag);
 	atomic_andnot(LDC_KERN_SLEEPS, (atomic_t *)&head->kern_flag);
 	/* Pairs with the same fence: who is not seen here finds the flag. */

@@ -185,6 +185,14 @@ static int ldc_set_word(struct sock *sk, int name, u32 word)
 		else
 			WRITE_ONCE(ls->watch, word);
 		break;
+	case LDC_KEEP_ACKS:
+		if (ls->memory)
+			err = -EEXIST;
+		else if (word > LDC_MAX_KEEP_ACKS)
+			err = -EINVAL;
+		else
+			WRITE_ONCE(ls->keep_acks, word);
+		break;
 	case LDC_LOWAT:
 		if (!ls->memory)
 			err = -ENXIO;
@@ -212,6 +220,7 @@ static int ldc_set_option(struct sock *sk, int name, sockptr_t val,
 	case LDC_ZEROCOPY:
 	case LDC_LOWAT:
 	case LDC_WATCH:
+	case LDC_KEEP_ACKS:
 		if (len != sizeof(word))
 			return -EINVAL;
 		if (copy_from_sockptr(&word, val, sizeof(word)))
@@ -272,6 +281,22 @@ static int ldc_get_stats(struct sock *sk, char __user *val, int __user *len)
 	return ldc_copy_out(val, len, &stats, sizeof(stats));
 }
 
+static int ldc_get_acks(struct sock *sk, char __user *val, int __user *lenp)
+{
+	struct ldc_sock *ls = ldc_sk(sk);
+	int len, err = -ENXIO;
+
+	if (get_user(len, lenp))
+		return -EFAULT;
+	if (len < 0)
+		return -EINVAL;
+	lock_sock(sk);
+	if (ls->memory)
+		err = ldc_fate_read(ls, val, lenp, len);
+	release_sock(sk);
+	return err;
+}
+
 int ldc_getsockopt(struct sock *sk, int level, int name, char __user *val,
 		   int __user *len)
 {
@@ -285,6 +310,8 @@ int ldc_getsockopt(struct sock *sk, int level, int name, char __user *val,
 		return ldc_get_ring(ls, val, len);
 	case LDC_STATS:
 		return ldc_get_stats(sk, val, len);
+	case LDC_ACKS:
+		return ldc_get_acks(sk, val, len);
 	case LDC_HORIZON:
 		word = READ_ONCE(ls->horizon);
 		break;
@@ -296,6 +323,9 @@ int ldc_getsockopt(struct sock *sk, int level, int name, char __user *val,
 		break;
 	case LDC_WATCH:
 		word = READ_ONCE(ls->watch);
+		break;
+	case LDC_KEEP_ACKS:
+		word = READ_ONCE(ls->keep_acks);
 		break;
 	default:
 		return -ENOPROTOOPT;
@@ -431,6 +461,7 @@ void ldc_close(struct sock *sk, long timeout)
 		fput(ls->file);
 		ldc_memory_put(ls->memory);
 	}
+	kvfree(ls->late);
 	kfree(ls);
 	base_close(sk, timeout);
 }

@@ -149,6 +149,7 @@ struct ldc_unacked {
  * @budget: slots that this pull may still look at
  * @watch: milliseconds after which an empty ring is looked at again; 0: sleep
  * @taken_at: when something was last handed over, in jiffies
+ * @keep_acks: entries of @late, a copy of LDC_KEEP_ACKS
  * @current_rec: the record that was begun, if @begun
  * @ended: nothing is taken any more
  * @pulling: guards against coming back by TCP's own calls of sk_write_space
@@ -156,6 +157,9 @@ struct ldc_unacked {
  * @fresh: nothing has been handed over since it slept or watched
  * @want_space: poll found no space; read and written without lock
  * @freed: slots whose records ended since writers were last woken
+ * @tells: LDC_KERN_TELLS is set
+ * @unacked: records that wait for their acknowledgement, in the stream's order
+ * @late: acknowledgements of records whose slots were used again, to be read
  */
 struct ldc_sock {
 	const struct proto	*base_prot;
@@ -179,10 +183,12 @@ struct ldc_sock {
 	u32			horizon;
 	u32			lowat;
 	u32			watch;
+	u32			keep_acks;
 	unsigned long		taken_at;
 	bool			zerocopy;
 	bool			begun;
 	bool			ended;
+	bool			tells;
 	bool			pulling;
 	bool			asleep;
 	bool			fresh;
@@ -191,8 +197,12 @@ struct ldc_sock {
 
 	struct ldc_record	current_rec;
 	struct ldc_unacked	*unacked;
+	u32			unacked_mask;
 	u32			unacked_head;
 	u32			unacked_count;
+	struct ldc_ack		*late;
+	u32			late_head;
+	u32			late_count;
 
 	struct ldc_stats	stats;
 	struct delayed_work	work;
@@ -339,6 +349,9 @@ void ldc_fate_sent(struct ldc_sock *ls, struct ldc_record *rec, u64 now);
 void ldc_fate_dropped(struct ldc_sock *ls, struct ldc_record *rec, u8 reason,
 		      u64 now);
 void ldc_fate_acked(struct ldc_sock *ls);
+void ldc_fate_tells(struct ldc_sock *ls);
+int ldc_fate_read(struct ldc_sock *ls, char __user *val, int __user *lenp,
+		  int len);
 void ldc_fate_free(struct ldc_sock *ls);
 struct ldc_zc *ldc_zc_alloc(struct ldc_sock *ls, const struct ldc_record *rec);
 void ldc_zc_cancel(struct ldc_zc *zc);

@@ -113,7 +113,7 @@ fn tcp() -> anyhow::Result<Tcp> {
 fn kernel_ring() -> anyhow::Result<KernelRing> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let socket = TcpSocket::new(TcpStream::connect(listener.local_addr()?)?)?;
-    match RingSocket::attach(socket, &Geometry { slots: 2, block_bytes: 16, blocks: 2 }) {
+    match RingSocket::attach(socket, &Geometry { slots: 2, block_bytes: 16, blocks: 2, keep_acks: 0 }) {
         Ok(ring) => ring.map().map(|_| KernelRing::Works).map_err(Into::into),
         Err(refused) if matches!(refused.error, KernelRingError::NotLoaded) => Ok(KernelRing::NotLoaded),
         Err(refused) => Err(refused.error.into()),

@@ -33,7 +33,7 @@ pub(crate) fn admit(
     config: SinkConfig,
     may_be_direct: bool,
 ) -> Result<Admission, SenderError> {
-    Ok(match choose(socket, &config, &consumer.region().config())? {
+    Ok(match choose(socket, &config, &consumer.region().config(), may_be_direct)? {
         CarrierChoice::Tcp(socket, fallback) => serve_tcp(socket, fallback, consumer, config)?,
         CarrierChoice::Kernel(kernel) if may_be_direct && needs_no_engine(&config) => {
             serve_direct(kernel, consumer, &config)?

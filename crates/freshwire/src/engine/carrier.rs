@@ -5,7 +5,7 @@ use std::sync::Arc;
 use freshwire_io::kernel_ring::{Geometry, Horizon, KernelRingError, RingSocket};
 use freshwire_io::tcp::TcpSocket;
 use freshwire_media::framing::Framing;
-use freshwire_ring::{Config, Producer, Region};
+use freshwire_ring::{Config, MAX_KEPT_FATES, Producer, Region};
 
 use crate::carrier::{Carrier, CarrierError};
 use crate::sink::config::SinkConfig;
@@ -26,19 +26,23 @@ pub(crate) enum CarrierChoice {
 /// Room for framing bytes in each block, so that what fits a sender's ring fits the kernel's.
 const FRAMING_ROOM: u32 = 8;
 
-/// Chooses the carrier of a sink whose records come from a ring of this size.
+/// Chooses the carrier of a sink whose records come from a ring of this size. The application `may_be_direct`: fill the kernel's ring.
 pub(crate) fn choose(
     socket: TcpSocket,
     config: &SinkConfig,
     ring: &Config,
+    may_be_direct: bool,
 ) -> Result<CarrierChoice, CarrierError> {
     if config.carrier == Carrier::Tcp {
         check_no_kernel_settings(config)?;
         return Ok(CarrierChoice::Tcp(socket, None));
     }
+    // What the engine fills keeps its slots until it is acknowledged.
+    let is_direct = may_be_direct && needs_no_engine(config);
+    let keep_acks = if is_direct && config.ack_fates { MAX_KEPT_FATES as u32 } else { 0 };
     let refused = match obstacle(config) {
         Some(error) => (socket, error),
-        None => match RingSocket::attach(socket, &geometry(ring)) {
+        None => match RingSocket::attach(socket, &geometry(ring, keep_acks)) {
             Ok(socket) => return Ok(CarrierChoice::Kernel(prepare(socket, config)?)),
             Err(refused) => (refused.socket, refused.error.into()),
         },
@@ -67,10 +71,10 @@ fn obstacle(config: &SinkConfig) -> Option<CarrierError> {
     }
 }
 
-fn geometry(ring: &Config) -> Geometry {
+fn geometry(ring: &Config, keep_acks: u32) -> Geometry {
     let block_bytes = ring.block_bytes.saturating_add(FRAMING_ROOM).min(freshwire_ring::MAX_BLOCK_BYTES);
     // A slot has one block at most.
-    Geometry { slots: ring.slots, block_bytes, blocks: ring.blocks.min(ring.slots) }
+    Geometry { slots: ring.slots, block_bytes, blocks: ring.blocks.min(ring.slots), keep_acks }
 }
 
 /// Refuses settings that plain TCP would ignore.
@@ -109,7 +113,7 @@ mod tests {
     fn chosen(config: SinkConfig) -> Result<CarrierChoice, CarrierError> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let stream = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
-        choose(TcpSocket::new(stream).expect("a socket"), &config, &Config::default())
+        choose(TcpSocket::new(stream).expect("a socket"), &config, &Config::default(), true)
     }
 
     #[test]

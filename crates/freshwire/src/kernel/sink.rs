@@ -226,6 +226,7 @@ impl KernelSink {
         if let Some(kernel) = &shared.kernel {
             // For whoever asks later.
             let _last = kernel.snapshot();
+            shared.save_late_acks();
         }
         drop(socket);
         if let Source::Engine(mut feed) = source {

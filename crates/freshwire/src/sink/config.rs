@@ -66,8 +66,8 @@ pub struct SinkConfig {
     /// `None`; TCP gives up after some fifteen minutes.
     pub stall_timeout: Option<Duration>,
     /// Whether fates wait for the acknowledgement, over TCP. If `false`, a fate is complete when the last
-    /// byte is handed over, which is less work with many receivers. Default: `true`. The kernel ring always
-    /// reports acknowledgements.
+    /// byte is handed over, which is less work with many receivers. Default: `true`. The kernel ring reports
+    /// acknowledgements in any case; if `true`, also those of records whose slots were used again, for which the kernel takes 640 KiB.
     pub ack_fates: bool,
     /// Whether fates say when the record's last byte [entered the queueing discipline](crate::Fate::scheduled_at) and
     /// [left for the device](crate::Fate::departed_at), by the kernel's timestamps: those of its first

@@ -57,6 +57,17 @@ impl LateAcks {
         self.is_empty_hint.store(false, Ordering::Release);
     }
 
+    /// Takes all out, after `collect` has added what another keeps.
+    fn take_with(
+        &self,
+        collect: impl FnOnce(&mut Vec<(u64, Option<Timestamp>)>),
+    ) -> Vec<(u64, Option<Timestamp>)> {
+        self.is_empty_hint.store(true, Ordering::Release);
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        collect(&mut list);
+        std::mem::take(&mut *list)
+    }
+
     /// Takes all out.
     pub(crate) fn take(&self) -> Vec<(u64, Option<Timestamp>)> {
         if self.is_empty_hint.swap(true, Ordering::AcqRel) {
@@ -102,6 +113,24 @@ impl SinkShared {
 
     pub(crate) fn late_acks(&self) -> &LateAcks {
         &self.late_acks
+    }
+
+    /// Takes the acknowledgements that no slot has; if the producer `awaits` some, also those that the kernel keeps.
+    pub(crate) fn take_late_acks(&self, awaits: bool) -> Vec<(u64, Option<Timestamp>)> {
+        match &self.kernel {
+            Some(kernel) if awaits => self.late_acks.take_with(|list| kernel.collect_acks(list)),
+            _ => self.late_acks.take(),
+        }
+    }
+
+    /// Takes from the kernel what it still keeps, before its socket is closed.
+    pub(crate) fn save_late_acks(&self) {
+        if let Some(kernel) = &self.kernel {
+            // One lock around both: a program that polls meanwhile finds each acknowledgement either there or here.
+            let mut list = self.late_acks.list.lock().unwrap_or_else(PoisonError::into_inner);
+            kernel.collect_acks(&mut list);
+            self.late_acks.is_empty_hint.store(false, Ordering::Release);
+        }
     }
 
     pub(crate) fn end(&self, ended: Ended) {

@@ -39,6 +39,6 @@ fn main() -> ExitCode {
 fn probe() -> Result<(), String> {
     let (near, _far) = rig::pair("127.0.0.1:0").map_err(|error| error.to_string())?;
     let socket = freshwire_io::tcp::TcpSocket::new(near).map_err(|error| error.to_string())?;
-    let geometry = Geometry { slots: 2, block_bytes: 16, blocks: 2 };
+    let geometry = Geometry { slots: 2, block_bytes: 16, blocks: 2, keep_acks: 0 };
     RingSocket::attach(socket, &geometry).map(|_| ()).map_err(|Refused { error, .. }| error.to_string())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use freshwire::engine::EngineThread;
 use freshwire::sink::{Carrier, CarrierInUse};
-use freshwire::{Engine, Fate, Meta, RingConfig, Sender, Sink, SinkConfig, now};
+use freshwire::{Engine, Fate, Meta, PushError, RingConfig, Sender, Sink, SinkConfig, now};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -70,9 +70,19 @@ impl Rig {
     }
 
     pub(crate) fn at(address: &str, config: SinkConfig, carrier: CarrierInUse) -> Result<Self> {
+        Self::with_slots(SLOTS, address, config, carrier)
+    }
+
+    /// The same with a ring of this size.
+    pub(crate) fn with_slots(
+        slots: u32,
+        address: &str,
+        config: SinkConfig,
+        carrier: CarrierInUse,
+    ) -> Result<Self> {
         let engine = Engine::new()?.spawn()?;
         let (near, far) = pair(address)?;
-        let ring = RingConfig { rings: 2, slots: SLOTS, block_bytes: 1500, blocks: SLOTS };
+        let ring = RingConfig { rings: 2, slots, block_bytes: 1500, blocks: slots };
         let mut sender = Sender::new(&ring, &engine.handle())?;
         let sink = sender.add_sink(near, config.carrier(Carrier::Auto))?;
         same(&sink.stats().carrier, &carrier)?;
@@ -81,6 +91,18 @@ impl Rig {
 
     pub(crate) fn push(&mut self, seq: u64) -> Result<()> {
         self.push_with(&meta(seq))
+    }
+
+    /// Pushes when there is room.
+    pub(crate) fn push_patiently(&mut self, seq: u64) -> Result<()> {
+        let give_up = now() + TIMEOUT;
+        while let Err(error) = self.sender.push(self.sink.id(), &payload(seq), &meta(seq)) {
+            let is_full = matches!(error, PushError::Full | PushError::OutOfBlocks);
+            check(is_full && now() < give_up, || format!("record {seq}: {error}"))?;
+            // Pause: until the next look.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
     }
 
     pub(crate) fn push_with(&mut self, meta: &Meta) -> Result<()> {

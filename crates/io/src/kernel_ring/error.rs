@@ -11,6 +11,11 @@ pub enum KernelRingError {
         "the module is not there: `sudo modprobe tcp_ldc` loads it, host/kernel/tcp_ldc/README.md says how to build it"
     )]
     NotLoaded,
+    /// The module lacks an option of this release.
+    #[error(
+        "the module that is loaded is older than this program: `sudo rmmod tcp_ldc`, then load the one of this release"
+    )]
+    OldModule,
     /// The socket is not connected, or its sending direction has ended.
     #[error("the socket is not connected: connect it first")]
     NotConnected,
@@ -70,6 +75,7 @@ impl KernelRingError {
             Some(libc::ENOBUFS | libc::EAGAIN | libc::EPERM) => Self::MemoryLimit,
             Some(libc::ENOMEM) => Self::OutOfMemory,
             Some(libc::EINVAL | libc::E2BIG) => Self::Geometry,
+            Some(libc::ENOPROTOOPT) => Self::OldModule,
             Some(libc::ENOTCONN | libc::EPIPE) => Self::NotConnected,
             Some(libc::EEXIST | libc::EBUSY) => Self::InUse,
             _ => Self::Io(error),

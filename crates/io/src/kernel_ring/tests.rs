@@ -8,7 +8,7 @@ fn pair() -> io::Result<(TcpSocket, TcpStream)> {
     Ok((TcpSocket::new(stream)?, listener.accept()?.0))
 }
 
-const GEOMETRY: Geometry = Geometry { slots: 8, block_bytes: 1024, blocks: 8 };
+const GEOMETRY: Geometry = Geometry { slots: 8, block_bytes: 1024, blocks: 8, keep_acks: 0 };
 
 /// With the module, `crates/freshwire/tests/kernel_ring` is the test; it runs in a guest.
 #[test]
@@ -43,6 +43,7 @@ fn each_refusal_has_its_advice() {
     assert!(attaching(libc::EEXIST).contains("TLS"));
     assert!(ring(libc::ENOBUFS).contains("ulimit -l"));
     assert!(ring(libc::ENOMEM).contains("fewer slots"));
+    assert!(ring(libc::ENOPROTOOPT).contains("older than this program"));
     assert!(ring(libc::EINVAL).contains("power of two"));
     assert!(matches!(
         KernelRingError::of_ring(io::Error::from_raw_os_error(libc::EIO)),

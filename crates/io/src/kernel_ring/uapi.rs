@@ -10,8 +10,11 @@ pub(super) const LDC_ZEROCOPY: c_int = 3;
 pub(super) const LDC_LOWAT: c_int = 4;
 pub(super) const LDC_STATS: c_int = 5;
 pub(super) const LDC_WATCH: c_int = 6;
+pub(super) const LDC_KEEP_ACKS: c_int = 7;
+pub(super) const LDC_ACKS: c_int = 8;
 /// In milliseconds.
 pub(super) const LDC_MAX_WATCH: u32 = 1000;
+pub(super) const LDC_MAX_KEEP_ACKS: u32 = 65_536;
 /// `SIOCPROTOPRIVATE` of `linux/sockios.h`.
 pub(super) const LDC_IOC_NOTIFY: libc::Ioctl = 0x89E0;
 
@@ -38,6 +41,15 @@ uapi_struct! {
         pub(super) blocks: u32,
         pub(super) flags: u32,
         pub(super) total_bytes: u64,
+    }
+}
+
+uapi_struct! {
+    /// `struct ldc_ack`.
+    #[derive(Clone, Copy, Debug, Default)]
+    pub(super) struct Ack {
+        pub(super) index: u64,
+        pub(super) acked_at: u64,
     }
 }
 
@@ -90,6 +102,10 @@ uapi_struct! {
         pub mapped_bytes: u64,
         /// Times it found the ring empty and did not sleep (`LDC_WATCH`).
         pub watches: u64,
+        /// Acknowledgements kept for [`RingSocket::take_acks`](super::RingSocket::take_acks).
+        pub acks_late: u64,
+        /// Acknowledgements that neither the slot nor [`RingSocket::take_acks`](super::RingSocket::take_acks) tells of.
+        pub acks_missed: u64,
     }
 }
 
@@ -150,10 +166,13 @@ mod tests {
             ("LDC_LOWAT", LDC_LOWAT),
             ("LDC_STATS", LDC_STATS),
             ("LDC_WATCH", LDC_WATCH),
+            ("LDC_KEEP_ACKS", LDC_KEEP_ACKS),
+            ("LDC_ACKS", LDC_ACKS),
         ] {
             assert_eq!(number(&defined(&header, name)), i64::from(value), "{name}");
         }
         assert_eq!(defined(&header, "LDC_MAX_WATCH"), format!("{LDC_MAX_WATCH}U"));
+        assert_eq!(defined(&header, "LDC_MAX_KEEP_ACKS"), format!("{LDC_MAX_KEEP_ACKS}U"));
         assert_eq!(defined(&header, "TCP_ULP_LDC").trim_matches('"').as_bytes(), TCP_ULP_LDC);
         assert_eq!(defined(&header, "LDC_IOC_NOTIFY"), "(SIOCPROTOPRIVATE + 0)");
     }
@@ -165,7 +184,9 @@ mod tests {
             fields.iter().map(|(name, kind)| ((*name).to_owned(), (*kind).to_owned())).collect()
         };
         assert_eq!(own(Geometry::FIELDS), fields(&header, "ldc_geometry"));
+        assert_eq!(own(Ack::FIELDS), fields(&header, "ldc_ack"));
         assert_eq!(own(Stats::FIELDS), fields(&header, "ldc_stats"));
-        assert_eq!((size_of::<Geometry>(), size_of::<Stats>()), (24, 8 * Stats::FIELDS.len()));
+        let sizes = (size_of::<Geometry>(), size_of::<Ack>(), size_of::<Stats>());
+        assert_eq!(sizes, (24, 16, 8 * Stats::FIELDS.len()));
     }
 }

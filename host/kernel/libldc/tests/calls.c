@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /* Each call of the library against the kernel, its errors included. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -283,6 +285,145 @@ static void fates_come_in_order_with_their_times(void)
 	ldc_close(ldc);
 }
 
+/* A connection on which an acknowledgement takes 0.8 s, less than after which a SYN is sent again. */
+static struct pair make_slow_pair(void)
+{
+	struct sockaddr_in address = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	socklen_t len = sizeof(address);
+	struct pair pair;
+
+	CHECK(!unshare(CLONE_NEWNET) && !system("ip link set lo up"));
+	/* Short records are segments of their own, which the window counts. */
+	CHECK(!system("ip route replace local 127.0.0.1 dev lo table local initcwnd 1000"));
+	CHECK(!system("tc qdisc add dev lo root netem delay 400ms"));
+	CHECK(!bind(listener, (struct sockaddr *)&address, len) && !listen(listener, 1));
+	CHECK(!getsockname(listener, (struct sockaddr *)&address, &len));
+	pair.near = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!connect(pair.near, (struct sockaddr *)&address, len));
+	pair.far = accept(listener, NULL, NULL);
+	CHECK(pair.far >= 0);
+	close(listener);
+	return pair;
+}
+
+static void await_fate(struct ldc *ldc, struct ldc_fate *fate)
+{
+	struct timespec moment = { .tv_nsec = 1000000 };
+	int turns;
+
+	for (turns = 0; !ldc_next_fate(ldc, fate); turns++) {
+		CHECK(turns < 10000);
+		nanosleep(&moment, NULL);
+	}
+}
+
+/* Twelve times the ring is in flight before the first acknowledgement. */
+static void fates_outlive_their_slots(void)
+{
+	static unsigned char data[PACKET];
+	enum { RECORDS = 12 * PACKETS, DROPPED = 5 };
+	struct pair pair = make_slow_pair();
+	struct ldc *ldc = ring_on(&pair);
+	uint64_t number, begin = ldc_now(), before = 0;
+	struct ldc_stats stats;
+	struct ldc_fate fate;
+
+	for (number = 0; number < RECORDS; number++) {
+		/* Not notified, so that there is something to drop. */
+		CHECK(ldc_wait(ldc, 100, 10000) == 1);
+		CHECK(ldc_send(ldc, number, data, 100, number > DROPPED) == 100);
+		if (number == DROPPED)
+			CHECK(ldc_drop(ldc, DROPPED) == 1);
+	}
+	CHECK(ldc_fates_lost(ldc) == 0);
+	for (number = 0; number < RECORDS; number++) {
+		await_fate(ldc, &fate);
+		CHECK(fate.user_seq == number);
+		if (number == DROPPED) {
+			CHECK(fate.outcome == LDC_WAS_DROPPED);
+			CHECK(fate.reason == LDC_REASON_APPLICATION);
+			continue;
+		}
+		CHECK(fate.outcome == LDC_WAS_ACKED);
+		CHECK(begin <= fate.committed_at && fate.committed_at <= fate.finished_at);
+		CHECK(fate.acked_at >= fate.finished_at + 750000000 && fate.acked_at >= before);
+		before = fate.acked_at;
+	}
+	CHECK(!ldc_next_fate(ldc, &fate) && ldc_fates_lost(ldc) == 0);
+	CHECK(!ldc_get_stats(ldc, &stats) && stats.acks_missed == 0);
+	CHECK(stats.acks_late > PACKETS);
+	ldc_close(ldc);
+}
+
+/* Fates that nobody reads take no more memory than was asked for, and are counted. */
+static void fates_are_kept_within_their_bound(void)
+{
+	static unsigned char data[PACKET];
+	struct ldc_options options = { .packets = PACKETS, .packet_bytes = PACKET, .fates = 20 };
+	enum { RECORDS = 200, KEPT = 32 };
+	struct pair pair = make_slow_pair();
+	struct ldc *ldc = ldc_open(pair.near, &options);
+	uint64_t number, lost;
+	struct ldc_fate fate;
+
+	CHECK(ldc);
+	for (number = 0; number < RECORDS; number++) {
+		CHECK(ldc_wait(ldc, 100, 10000) == 1);
+		CHECK(ldc_send(ldc, number, data, 100, 1) == 100);
+	}
+	lost = ldc_fates_lost(ldc);
+	CHECK(lost == RECORDS - KEPT - PACKETS);
+	/* None of these waits for ever, although acknowledgements were missed. */
+	for (number = 0; number < KEPT + PACKETS; number++) {
+		await_fate(ldc, &fate);
+		CHECK(fate.user_seq == (number < KEPT ? number : number + lost));
+		CHECK(fate.outcome == LDC_WAS_SENT || fate.outcome == LDC_WAS_ACKED);
+	}
+	/* Whoever reads again loses nothing more. */
+	for (number = 0; number < 2 * PACKETS; number++) {
+		CHECK(ldc_wait(ldc, 100, 10000) == 1);
+		CHECK(ldc_send(ldc, 1000 + number, data, 100, 1) == 100);
+	}
+	for (number = 0; number < 2 * PACKETS; number++) {
+		await_fate(ldc, &fate);
+		CHECK(fate.user_seq == 1000 + number && fate.outcome == LDC_WAS_ACKED);
+	}
+	CHECK(ldc_fates_lost(ldc) == lost);
+	ldc_close(ldc);
+	options.fates = 65537;
+	CHECK(!ldc_open(pair.near, &options) && errno == EINVAL);
+}
+
+static void fates_are_final_when_the_connection_ends(void)
+{
+	static unsigned char data[PACKET];
+	struct pair pair = make_slow_pair();
+	struct ldc *ldc = ring_on(&pair);
+	struct linger reset = { .l_onoff = 1, .l_linger = 0 };
+	struct ldc_fate fate;
+	uint64_t number, sent = 0;
+
+	for (number = 0; number < 3 * PACKETS; number++) {
+		CHECK(ldc_wait(ldc, 100, 10000) == 1);
+		CHECK(ldc_send(ldc, number, data, 100, 1) == 100);
+	}
+	/* Nothing is acknowledged after it. */
+	CHECK(!setsockopt(pair.near, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)));
+	close(pair.near);
+	for (number = 0; number < 3 * PACKETS; number++) {
+		CHECK(ldc_next_fate(ldc, &fate));
+		CHECK(fate.user_seq == number);
+		sent += fate.outcome == LDC_WAS_SENT;
+	}
+	CHECK(sent > 0);
+	CHECK(!ldc_next_fate(ldc, &fate) && ldc_fates_lost(ldc) == 0);
+	ldc_close(ldc);
+}
+
 static void the_end_of_the_connection_is_told(void)
 {
 	static unsigned char data[PACKET];
@@ -331,6 +472,10 @@ int main(void)
 		{ "the kernel keeps the deadline", the_kernel_keeps_the_deadline },
 		{ "a hold keeps the kernel back", a_hold_keeps_the_kernel_back },
 		{ "fates come in order with their times", fates_come_in_order_with_their_times },
+		{ "fates outlive their slots", fates_outlive_their_slots },
+		{ "fates are kept within their bound", fates_are_kept_within_their_bound },
+		{ "fates are final when the connection ends",
+		  fates_are_final_when_the_connection_ends },
 		{ "the end of the connection is told", the_end_of_the_connection_is_told },
 		{ "closing sends the end", closing_sends_the_end },
 	};

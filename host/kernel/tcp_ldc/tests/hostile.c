@@ -340,12 +340,14 @@ static void *discard(void *arg)
 
 static void scribbler_with(uint32_t zerocopy, uint32_t horizon)
 {
+	struct ldc_ack acks[8];
 	pthread_t writers[2], reader;
+	socklen_t bytes;
 	uint64_t end = now_ns() + times(4) * 1000000000ULL;
 	uint64_t state = 1;
 
 	tcp_pair(AF_INET6, fds);
-	ring_open(&ring, fds[0], 64, 4096);
+	ring_open_keeping(&ring, fds[0], 64, 4096, 16);
 	CHECK(!setsockopt(fds[0], SOL_LDC, LDC_ZEROCOPY, &zerocopy, 4));
 	CHECK(!setsockopt(fds[0], SOL_LDC, LDC_HORIZON, &horizon, 4));
 	CHECK(!pthread_create(&reader, NULL, discard, NULL));
@@ -356,6 +358,12 @@ static void scribbler_with(uint32_t zerocopy, uint32_t horizon)
 	       (stats.records_sent < 100 && now_ns() < end + 30000000000ULL)) {
 		reckless_push(random_word(&state));
 		notify();
+		/* Seldom enough that more come than are kept. */
+		if (state % 32)
+			continue;
+		bytes = sizeof(acks);
+		CHECK(!getsockopt(fds[0], SOL_LDC, LDC_ACKS, acks, &bytes));
+		CHECK(bytes <= sizeof(acks));
 	}
 	printf("# %llu taken, %llu sent, %llu bytes; "
 	       "bad: %llu indexes, %llu states, %llu descriptors\n",

@@ -189,6 +189,8 @@ static void locked_memory(void)
 
 static void words(void)
 {
+	socklen_t len = sizeof(struct ldc_ack);
+	struct ldc_ack ack;
 	char byte = 0;
 	int fds[2];
 
@@ -207,7 +209,19 @@ static void words(void)
 	CHECK(!set_word(fds[0], LDC_WATCH, LDC_MAX_WATCH));
 	CHECK_EQ(get_word(fds[0], LDC_WATCH), LDC_MAX_WATCH);
 	CHECK_ERR(set_word(fds[0], LDC_WATCH, LDC_MAX_WATCH + 1), EINVAL);
+	CHECK_EQ(get_word(fds[0], LDC_KEEP_ACKS), 0);
+	CHECK(!set_word(fds[0], LDC_KEEP_ACKS, LDC_MAX_KEEP_ACKS));
+	CHECK_ERR(set_word(fds[0], LDC_KEEP_ACKS, LDC_MAX_KEEP_ACKS + 1), EINVAL);
+	CHECK_EQ(get_word(fds[0], LDC_KEEP_ACKS), LDC_MAX_KEEP_ACKS);
+	CHECK_ERR(getsockopt(fds[0], SOL_LDC, LDC_ACKS, &ack, &len), ENXIO);
 	CHECK(!make_ring(fds[0], 16, 1448, 16, 0));
+	CHECK_ERR(set_word(fds[0], LDC_KEEP_ACKS, 1), EEXIST);
+	CHECK(!getsockopt(fds[0], SOL_LDC, LDC_ACKS, &ack, &len));
+	CHECK_EQ(len, 0);
+	len = (socklen_t)-1;
+	CHECK_ERR(getsockopt(fds[0], SOL_LDC, LDC_ACKS, &ack, &len), EINVAL);
+	CHECK_ERR(setsockopt(fds[0], SOL_LDC, LDC_ACKS, &ack, sizeof(ack)),
+		  ENOPROTOOPT);
 	CHECK(!set_word(fds[0], LDC_LOWAT, 16));
 	CHECK_EQ(get_word(fds[0], LDC_LOWAT), 16);
 	CHECK_ERR(set_word(fds[0], LDC_LOWAT, 0), EINVAL);

@@ -52,15 +52,23 @@ void ring_map(struct ring *ring, int fd)
 	CHECK(ring->spans);
 }
 
-void ring_open(struct ring *ring, int fd, uint32_t slots, uint32_t block_bytes)
+void ring_open_keeping(struct ring *ring, int fd, uint32_t slots,
+		       uint32_t block_bytes, uint32_t keep_acks)
 {
 	struct ldc_geometry geo = {
 		.slots = slots, .block_bytes = block_bytes, .blocks = slots,
 	};
 
 	CHECK(!setsockopt(fd, IPPROTO_TCP, TCP_ULP, TCP_ULP_LDC, 3));
+	CHECK(!setsockopt(fd, SOL_LDC, LDC_KEEP_ACKS, &keep_acks,
+			  sizeof(keep_acks)));
 	CHECK(!setsockopt(fd, SOL_LDC, LDC_RING, &geo, sizeof(geo)));
 	ring_map(ring, fd);
+}
+
+void ring_open(struct ring *ring, int fd, uint32_t slots, uint32_t block_bytes)
+{
+	ring_open_keeping(ring, fd, slots, block_bytes, 0);
 }
 
 void ring_unmap(struct ring *ring)

@@ -30,6 +30,9 @@ struct ring {
 
 /* TCP_ULP, LDC_RING with as many blocks as slots, mmap(). Fails the test. */
 void ring_open(struct ring *ring, int fd, uint32_t slots, uint32_t block_bytes);
+/* The same with LDC_KEEP_ACKS. */
+void ring_open_keeping(struct ring *ring, int fd, uint32_t slots,
+		       uint32_t block_bytes, uint32_t keep_acks);
 /* mmap() of a ring that is there. */
 void ring_map(struct ring *ring, int fd);
 void ring_unmap(struct ring *ring);

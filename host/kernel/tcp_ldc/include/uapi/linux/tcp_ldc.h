@@ -40,6 +40,10 @@
  *		sleeping the sender looks at an empty ring again after so long,
  *		until nothing has come for a second: a steady stream then needs
  *		no notification. Default 0: it sleeps at once.
+ * LDC_KEEP_ACKS set, before LDC_RING, get: __u32, at most LDC_MAX_KEEP_ACKS:
+ *		records whose acknowledgement is kept for LDC_ACKS. Default 0.
+ * LDC_ACKS	get: struct ldc_ack[], as many as fit, oldest first, each once: the
+ *		acknowledgements of records whose slot had been used again before.
  */
 #define LDC_RING		1
 #define LDC_HORIZON		2
@@ -47,6 +51,8 @@
 #define LDC_LOWAT		4
 #define LDC_STATS		5
 #define LDC_WATCH		6
+#define LDC_KEEP_ACKS		7
+#define LDC_ACKS		8
 
 /*
  * ioctl(fd, LDC_IOC_NOTIFY): there is something to send and the sender sleeps.
@@ -63,6 +69,8 @@
 #define LDC_MAX_REGION_BYTES	(1ULL << 40)
 /* Limit of LDC_WATCH. */
 #define LDC_MAX_WATCH		1000U
+/* Limit of LDC_KEEP_ACKS. */
+#define LDC_MAX_KEEP_ACKS	65536U
 
 /**
  * struct ldc_geometry - the size of a ring
@@ -84,12 +92,21 @@ struct ldc_geometry {
 };
 
 /**
+ * struct ldc_ack - the acknowledgement of a record whose slot was used again
+ * @index: of the record
+ * @acked_at: CLOCK_MONOTONIC ns; its last byte was acknowledged
+ */
+struct ldc_ack {
+	__aligned_u64	index;
+	__aligned_u64	acked_at;
+};
+
+/**
  * struct ldc_stats - what a ring's sender has done; the numbers only grow
  * @pulls: times it looked for something to send
  * @records_taken: records taken from the ring, those put back too
  * @records_sent: records handed over to TCP as a whole
- * @records_acked: records acknowledged as a whole, of those whose slots had not
- *	been used again long before
+ * @records_acked: records acknowledged as a whole
  * @records_put_back: records taken and put back, because of umod_i or memory
  * @dropped_expired: records dropped because of their deadline
  * @dropped_closed: records dropped because the socket was closed or shut down
@@ -108,6 +125,9 @@ struct ldc_geometry {
  * @horizon_max: most bytes ever committed and not sent when a record was begun
  * @mapped_bytes: bytes of the region
  * @watches: times it found the ring empty and did not sleep (LDC_WATCH)
+ * @acks_late: acknowledgements kept for LDC_ACKS
+ * @acks_missed: acknowledgements that neither the slot nor LDC_ACKS tells of:
+ *	more than LDC_KEEP_ACKS records waited for theirs, or for being read
  *
  * May grow at its end: getsockopt() gives as much as the program asks for.
  */
@@ -134,6 +154,8 @@ struct ldc_stats {
 	__aligned_u64	horizon_max;
 	__aligned_u64	mapped_bytes;
 	__aligned_u64	watches;
+	__aligned_u64	acks_late;
+	__aligned_u64	acks_missed;
 };
 
 /* "FWRING01" as a little-endian number. */
@@ -198,6 +220,8 @@ struct ldc_ring {
 #define LDC_KERN_SLEEPS		1U
 /* kern_flag: nothing is taken any more. */
 #define LDC_KERN_CLOSED		2U
+/* kern_flag, with LDC_KERN_CLOSED: acknowledgements are still told of. */
+#define LDC_KERN_TELLS		4U
 /* consumer_claim: the sender is the kernel, process 0. */
 #define LDC_KERNEL_CLAIM	(1ULL << 32)
 /* Indexes stay below this. */
@@ -266,7 +290,7 @@ enum ldc_state {
 	LDC_READY	= 1,	/* can be dropped, held, taken */
 	LDC_HELD	= 2,	/* argument: process id of the holder */
 	LDC_TAKEN	= 3,	/* committed */
-	LDC_SENT	= 4,	/* argument 1: no acknowledgement will come */
+	LDC_SENT	= 4,	/* argument 1: its slot tells of no acknowledgement */
 	LDC_ACKED	= 5,
 	LDC_DEAD	= 6,	/* argument: enum ldc_reason */
 	LDC_CONT	= 7,	/* a further slot of the record before it */

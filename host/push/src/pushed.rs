@@ -1,6 +1,7 @@
 //! A socket whose buffer is emptied: what the program's calls and the pusher share.
 
 use std::io;
+use std::num::NonZeroUsize;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,12 +17,15 @@ use crate::uring::Ring;
 /// The first check is in time for this rate of growth, in accounted bytes per second; no check allows for
 /// more. It is 430,000 datagrams of 1400 bytes, for each of which the kernel accounts 2304.
 const PREPARED_FOR: f64 = 1e9;
-/// Later checks are in time for this multiple of the highest rate between two of them. A multiple of the mean
-/// rate, six, was tried: a sender that catches up is faster (notebook, packet push).
-const ABOVE_PEAK: f64 = 2.0;
+/// Later checks are in time for this multiple of the highest rate. A multiple of the mean rate, six, was tried: a sender that
+/// catches up is faster (notebook, packet push). Twice the highest rate lost no less (notebook, push and its alternatives).
+const ABOVE_PEAK: f64 = 1.3;
 /// Time for which a late owner is treated as if it had no lanes: the rule measured in the notebook, packet
 /// push; the value is chosen.
 const WARY_SECONDS: f64 = 1.0;
+/// Rates are measured over at least this time. The next look is about as far away, and what matters is what comes until
+/// then: over shorter times a burst of a few datagrams looks like a rate that nobody has to fear.
+const WINDOW: Duration = Duration::from_millis(1);
 /// The highest rate is forgotten with this time constant. Chosen, not measured.
 const PEAK_SECONDS: f64 = 0.5;
 /// Checks are at least this far apart: a wake-up costs 16 to 18 us on a virtual machine (notebook, packet
@@ -35,6 +39,12 @@ const IDLE: Duration = Duration::from_millis(100);
 /// Bytes that the kernel accounts for a datagram of 1400 bytes, until a push has measured them
 /// (docs/push.md).
 const ACCOUNTED: f64 = 2304.0;
+/// Share of the buffer that is emptied if nobody has received since the last look. Waiting for the threshold takes two to
+/// four looks, each of which costs more than the push.
+const AWAY: f64 = 0.25;
+/// Time to the next look when the program's memory is full: a program that takes a datagram in a microsecond has made room
+/// for a buffer of hundreds by then.
+const FULL: Duration = Duration::from_millis(1);
 /// The longest wait of the pusher for a receiving thread, and the other way round. Chosen, not measured.
 const PATIENCE: Duration = Duration::from_millis(2);
 /// The longest wait for the state of a socket that is closed. A holder that waits for a processor on a busy machine
@@ -47,12 +57,17 @@ const LOAN: Duration = Duration::from_micros(50);
 /// ever. Chosen, not measured.
 const ROUNDS: usize = 32;
 
+/// A path that coalesces nothing in this number of datagrams is no longer asked to. Chosen, not measured.
+const TRIAL: u64 = 1000;
+
 /// How a [`PushedSocket`] treats its socket.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules {
     /// Leave the newest datagram in the kernel's buffer. The socket stays readable for `poll` and its relatives as long
     /// as anything waits, in the kernel or in the program.
     pub keep_one: bool,
+    /// The kernel may coalesce datagrams (`UDP_GRO`), which are taken apart here.
+    pub splits: bool,
     /// Asked before each push; `false` postpones it.
     pub may_push: Option<fn() -> bool>,
     /// Called after each push, with the state locked.
@@ -72,6 +87,8 @@ pub struct Counters {
     pub alarms: u64,
     /// Looks at the kernel's buffer.
     pub checks: u64,
+    /// Datagrams that the kernel handed over together with others.
+    pub coalesced: u64,
 }
 
 /// The state behind the lock.
@@ -92,6 +109,11 @@ pub struct State {
     pub(crate) waiters: u32,
     /// Buffers of the receiver's own calls.
     pub(crate) batch: Option<Batch>,
+    /// Whether the kernel coalesces now, and the datagrams and coalesced datagrams received until it was switched on.
+    pub(crate) coalesces: bool,
+    trial: (u64, u64),
+    /// Nothing has come for some time: the next receive may find another path.
+    idled: bool,
     /// The ring by which the kernel receives. Its datagrams are older than those in the queue.
     pub(crate) ring: Option<Ring>,
     /// The ring's owner got the pusher's precedence, and the buffer is above the threshold since.
@@ -105,8 +127,12 @@ pub struct State {
     active: Timestamp,
     used: f64,
     native: u64,
+    /// What the program had received from the kernel at the last push.
+    pushed_at: Option<u64>,
     accounted: f64,
     peak: f64,
+    /// What has arrived since the last rate was measured, and in what time.
+    window: (f64, Duration),
 }
 
 impl State {
@@ -183,6 +209,9 @@ impl PushedSocket {
                 polled: false,
                 waiters: 0,
                 batch: None,
+                coalesces: rules.splits,
+                trial: (0, 0),
+                idled: false,
                 ring: None,
                 lent: false,
                 wary: 0.0,
@@ -193,8 +222,10 @@ impl PushedSocket {
                 active: now,
                 used: 0.0,
                 native: 0,
+                pushed_at: None,
                 accounted: ACCOUNTED,
                 peak: PREPARED_FOR / ABOVE_PEAK,
+                window: (0.0, Duration::ZERO),
             }),
             owner_in_kernel: AtomicBool::new(false),
             others_in_kernel: AtomicU32::new(0),
@@ -279,6 +310,45 @@ impl PushedSocket {
         KernelCall(self)
     }
 
+    /// Switches `UDP_GRO` off if the path coalesces nothing, and on again after a silence. Without it a receive needs no control
+    /// messages. A receive calls this before it goes to the kernel.
+    pub(crate) fn try_coalescing(&self, state: &mut State) {
+        // Another thread in the kernel expects what it went there with.
+        if !self.rules.splits || self.others_in_kernel.load(Ordering::SeqCst) > 0 {
+            return;
+        }
+        let seen = self.native.load(Ordering::Relaxed) + state.counters.pushed;
+        let idled = std::mem::take(&mut state.idled);
+        if !state.coalesces {
+            if idled {
+                state.coalesces = self.set_coalescing(true);
+                state.trial = (seen, state.counters.coalesced);
+            }
+            return;
+        }
+        if state.counters.coalesced != state.trial.1 || idled {
+            state.trial = (seen, state.counters.coalesced);
+        } else if seen - state.trial.0 > TRIAL {
+            // Again after some datagrams: not each receive may ask.
+            state.trial.0 += TRIAL / 64;
+            if self.is_empty() {
+                state.coalesces = !self.set_coalescing(false);
+                // What came meanwhile may be coalesced, and only a socket with the option says so.
+                if !self.is_empty() {
+                    state.coalesces = self.set_coalescing(true);
+                }
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        sys::memory(self.fd).is_ok_and(|memory| memory.used == 0)
+    }
+
+    fn set_coalescing(&self, on: bool) -> bool {
+        sys::set_int(self.fd, libc::SOL_UDP, libc::UDP_GRO, on.into()).is_ok()
+    }
+
     /// Counts datagrams that were received from the kernel, past the program's memory.
     pub fn received(&self, datagrams: u64) {
         self.native.fetch_add(datagrams, Ordering::Relaxed);
@@ -306,6 +376,10 @@ impl PushedSocket {
             return (if urgent { NextCheck::After(CHECK_MIN) } else { next }, false);
         };
         state.counters.checks += 1;
+        // Nobody has received since the last look, or does now.
+        let is_away = native == state.native
+            && self.others_in_kernel.load(Ordering::SeqCst) == 0
+            && state.ring.as_mut().is_none_or(Ring::is_over);
         self.learn(&mut state, memory, native, now);
         let mut pushed = false;
         let due = state.threshold.is_due(used);
@@ -314,7 +388,11 @@ impl PushedSocket {
             sys::lend_precedence(thread, LOAN);
             return (NextCheck::After(Duration::ZERO), false);
         }
-        if due {
+        if due || (is_away && used > state.threshold.limit() * AWAY) {
+            if state.queue.certain_room() == 0 {
+                // Only the program can make room.
+                return (NextCheck::After(FULL), false);
+            }
             match self.push(&mut state, batch, now) {
                 Ok(moved) => pushed = moved > 0,
                 Err(ReusedDescriptor) => return (NextCheck::Never, false),
@@ -323,6 +401,7 @@ impl PushedSocket {
         if now.saturating_since(state.active) > IDLE {
             state.queue.release();
             state.batch = None;
+            state.idled = true;
             return (NextCheck::Arrival, pushed);
         }
         // Free lanes are worth nothing while the owner does not run.
@@ -331,10 +410,9 @@ impl PushedSocket {
         // In time for the overflow, which is nearer the fuller the buffer is.
         let room = state.threshold.level().min(state.threshold.limit() - state.used).max(0.0);
         let silence = (room + lanes as f64 * state.accounted) / (state.peak * ABOVE_PEAK);
-        let left = state.threshold.time_left(state.used) / 2;
         let longest = Duration::try_from_secs_f64(silence).unwrap_or(CHECK_MAX).clamp(CHECK_MIN, CHECK_MAX);
         self.pace.store(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        (NextCheck::After(left.clamp(CHECK_MIN, longest)), pushed)
+        (NextCheck::After(longest), pushed)
     }
 
     /// When to look again if a thread of the program is in its receive, with the lock: it takes what comes by itself.
@@ -377,17 +455,22 @@ impl PushedSocket {
     fn learn(&self, state: &mut State, memory: Memory, native: u64, now: Timestamp) {
         let used = f64::from(memory.used);
         let taken = native.wrapping_sub(state.native) as f64 * state.accounted;
-        let posted = state.ring.as_mut().map_or(0, Ring::waiting);
+        let posted = state.ring.as_mut().map_or(0, Ring::datagrams);
         let growth = (used - state.used).max(0.0) + (posted as f64 - state.posted as f64) * state.accounted;
         let arrived = (growth + taken).max(0.0);
         state.posted = posted;
         state.threshold.resize(f64::from(memory.limit));
         let interval = now.saturating_since(state.checked);
         state.threshold.arrived(arrived, interval);
-        let seconds = interval.max(CHECK_MIN).as_secs_f64();
-        state.wary = (state.wary - seconds).max(0.0);
-        let remembered = state.peak * (1.0 - seconds / PEAK_SECONDS).max(0.0);
-        state.peak = remembered.max(arrived / seconds).min(PREPARED_FOR / ABOVE_PEAK);
+        state.wary = (state.wary - interval.max(CHECK_MIN).as_secs_f64()).max(0.0);
+        let window = (state.window.0 + arrived, state.window.1 + interval);
+        state.window = window;
+        if window.1 >= WINDOW {
+            let seconds = window.1.as_secs_f64();
+            let remembered = state.peak * (1.0 - seconds / PEAK_SECONDS).max(0.0);
+            state.peak = remembered.max(window.0 / seconds).min(PREPARED_FOR / ABOVE_PEAK);
+            state.window = (0.0, Duration::ZERO);
+        }
         if arrived > 0.0 {
             state.active = now;
         }
@@ -417,10 +500,12 @@ impl PushedSocket {
         if pushed > 0 {
             state.counters.pushes += 1;
             state.counters.pushed += pushed;
+            // Of what the program has received the kernel may account for up to a quarter of the buffer, until then.
             let each = (before - state.used) / pushed as f64;
-            if each > 0.0 {
+            if each > 0.0 && state.pushed_at == Some(state.native) {
                 state.accounted = each;
             }
+            state.pushed_at = Some(state.native);
             state.watch_memory(&self.rules);
             if let Some(after_push) = self.rules.after_push {
                 after_push(state);
@@ -452,8 +537,9 @@ impl PushedSocket {
                     break;
                 }
             };
-            take_in(&mut state.queue, batch, received, now, offset);
-            moved += received as u64;
+            let datagrams = take_in(&mut state.queue, batch, received, self.rules.splits, now, offset);
+            state.counters.coalesced += if datagrams > received as u64 { datagrams } else { 0 };
+            moved += datagrams;
             if found < lanes || received < wanted {
                 break;
             }
@@ -496,20 +582,49 @@ fn remember(state: &mut State, error: &io::Error) {
     }
 }
 
-/// Puts the first datagrams of a batch into a queue. `offset` is that of `CLOCK_REALTIME`.
-pub(crate) fn take_in(queue: &mut Queue, batch: &Batch, received: usize, now: Timestamp, offset: u64) {
+/// Puts the first messages of a batch into a queue. `offset` is that of `CLOCK_REALTIME`. Returns how many datagrams they
+/// were; with `splits` a message may be several.
+pub(crate) fn take_in(
+    queue: &mut Queue,
+    batch: &Batch,
+    received: usize,
+    splits: bool,
+    now: Timestamp,
+    offset: u64,
+) -> u64 {
+    let mut datagrams = 0;
     for lane in 0..received {
         let raw = batch.get(lane);
-        let arrived = sys::notes(raw.control).arrived(now, offset);
+        let notes = sys::notes(raw.control);
         let arrival = Arrival {
             payload: raw.payload,
             control: raw.control,
             name: Name::new(raw.name),
             flags: raw.flags & !libc::MSG_TRUNC,
-            arrived,
+            arrived: notes.arrived(now, offset),
         };
-        queue.push(&arrival, now);
+        datagrams += push_each(queue, &arrival, notes.segment.filter(|_| splits), now);
     }
+    datagrams
+}
+
+/// Puts a message into a queue, in datagrams of `segment` bytes if the kernel has coalesced them. Returns how many.
+pub(crate) fn push_each(
+    queue: &mut Queue,
+    arrival: &Arrival<'_>,
+    segment: Option<NonZeroUsize>,
+    now: Timestamp,
+) -> u64 {
+    let Some(segment) = segment.filter(|segment| segment.get() < arrival.payload.len()) else {
+        queue.push(arrival, now);
+        return 1;
+    };
+    let datagrams = arrival.payload.chunks(segment.get());
+    let count = datagrams.len() as u64;
+    for payload in datagrams {
+        queue.push(&Arrival { payload, ..*arrival }, now);
+    }
+    count
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The receiver that programs use.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
@@ -12,10 +13,10 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 
 use crate::lock::Guard;
 use crate::policy::{Classify, Drops, Policy};
-use crate::pushed::{PushedSocket, Rules, State, take_in};
+use crate::pushed::{PushedSocket, Rules, State, push_each, take_in};
 use crate::pusher::Pusher;
-use crate::queue::{Head, Name, Queue};
-use crate::sys::{self, Batch, Precedence};
+use crate::queue::{Arrival, Head, Name, Queue};
+use crate::sys::{self, Batch, Detail, Precedence};
 use crate::uring::{self, NoRing, Ring};
 
 /// Datagrams that one receive of the program takes from the kernel at most. Chosen, not measured.
@@ -23,6 +24,14 @@ const LANES: usize = 16;
 /// Receives from the kernel by a policy that compares datagrams, before it answers: 4096 datagrams. Chosen,
 /// not measured.
 const ROUNDS: usize = 256;
+thread_local! {
+    /// Where a receive puts what the kernel has coalesced with the datagram that it returns. Of the thread, because a receiver over
+    /// which little comes has to stay small.
+    static SPILL: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The source of a datagram for a caller that does not ask for it.
+const UNKNOWN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 /// No timeout.
 const FOREVER: u64 = u64::MAX;
 
@@ -40,6 +49,9 @@ pub struct Config {
     pub longest: usize,
     /// What moves datagrams into the program's memory.
     pub backend: Backend,
+    /// Receive datagrams of a sender several at a time where the path coalesces them (`UDP_GRO`). They are returned one by one
+    /// all the same. Bytes of the caller's buffer behind a datagram may change. With `io_uring` only if `longest` is 65,536 or more.
+    pub coalesces: bool,
     /// Size of the kernel's buffer, as `SO_RCVBUF` takes it; `None` for the largest that the system allows.
     pub kernel_buffer: Option<usize>,
     /// Called, on the pusher's thread, when the memory is three quarters full; again only after it was half empty.
@@ -47,7 +59,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// 16 MiB, the kernel's policy, the largest buffer that the system allows.
+    /// 16 MiB, the kernel's policy, coalesced, the largest buffer that the system allows.
     fn default() -> Self {
         Self {
             memory: 16 << 20,
@@ -55,6 +67,7 @@ impl Default for Config {
             classify: None,
             longest: sys::DATAGRAM_MAX,
             backend: Backend::Auto,
+            coalesces: true,
             kernel_buffer: None,
             alarm: None,
         }
@@ -120,6 +133,10 @@ pub struct Statistics {
     pub pump: Pump,
     /// Why that is not `io_uring`.
     pub no_ring: Option<NoRing>,
+    /// Why the kernel coalesces no datagrams: the error number, or zero if the configuration does not permit it.
+    pub no_coalescing: Option<i32>,
+    /// Datagrams that the kernel handed over together with others.
+    pub coalesced: u64,
     /// Datagrams that the kernel dropped since the receiver was made, as `SO_RXQ_OVFL` counts them; modulo 2^32.
     pub kernel_drops: u32,
     /// Datagrams dropped in the program's memory, by reason.
@@ -166,6 +183,7 @@ pub struct Receiver {
     ring: Option<RawFd>,
     offset: sys::Offset,
     no_ring: Option<NoRing>,
+    no_coalescing: Option<i32>,
 }
 
 impl Receiver {
@@ -199,8 +217,12 @@ impl Receiver {
         epoll::add(&poll, &event, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         epoll::add(&poll, &socket, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
         let ring = ring(fd, &config);
+        // A lane has to hold whatever the kernel coalesces.
+        let has_room = ring.is_err() || config.longest >= sys::DATAGRAM_MAX;
+        let no_coalescing = coalesce(fd, config.coalesces && has_room);
+        let splits = no_coalescing.is_none();
         let queue = Queue::new(config.memory, config.policy, config.classify);
-        let rules = Rules { keep_one: false, may_push: None, after_push: Some(show), alarm: config.alarm };
+        let rules = Rules { splits, after_push: Some(show), alarm: config.alarm, ..Rules::default() };
         let pushed = Arc::new(PushedSocket::new(fd, queue, rules)?);
         pushed.lock().event = Some(event.as_raw_fd());
         let (ring, no_ring) = match ring {
@@ -226,6 +248,7 @@ impl Receiver {
             ring: ring_fd,
             offset: sys::Offset::default(),
             no_ring,
+            no_coalescing,
             nonblocking: AtomicBool::new(false),
             timeout: AtomicU64::new(FOREVER),
         })
@@ -266,7 +289,7 @@ impl Receiver {
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) if nothing came in time; else the socket's error, such as
     /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) from a connected peer's machine.
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(self.receive(buffer)?.len)
+        Ok(self.take(buffer, Detail::Length, false)?.len)
     }
 
     /// Receives a datagram and where it came from.
@@ -275,7 +298,7 @@ impl Receiver {
     ///
     /// As [`recv`](Self::recv).
     pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let received = self.receive(buffer)?;
+        let received = self.take(buffer, Detail::Source, false)?;
         Ok((received.len, received.source))
     }
 
@@ -285,7 +308,7 @@ impl Receiver {
     ///
     /// As [`recv`](Self::recv).
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
-        self.take(buffer, false)
+        self.take(buffer, Detail::All, false)
     }
 
     /// Like [`receive`](Self::receive), but the datagram stays.
@@ -294,7 +317,7 @@ impl Receiver {
     ///
     /// As [`recv`](Self::recv).
     pub fn peek(&self, buffer: &mut [u8]) -> io::Result<Received> {
-        self.take(buffer, true)
+        self.take(buffer, Detail::All, true)
     }
 
     /// Receives a datagram if one waits, whatever [`set_nonblocking`](Self::set_nonblocking) says.
@@ -303,7 +326,7 @@ impl Receiver {
     ///
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) if none does; else as [`recv`](Self::recv).
     pub fn try_receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
-        self.take_until(self.pushed.lock(), buffer, false, Timeout::None)
+        self.take_until(self.pushed.lock(), buffer, Detail::All, false, Timeout::None)
     }
 
     /// What became of datagrams so far.
@@ -315,12 +338,14 @@ impl Receiver {
         let memory = sys::memory(self.pushed.fd())?;
         let mut state = self.pushed.lock();
         let (in_lanes, retired) =
-            state.ring.as_mut().map_or((0, None), |ring| (ring.waiting(), ring.retired()));
+            state.ring.as_mut().map_or((0, None), |ring| (ring.datagrams(), ring.retired()));
         let no_ring = self.no_ring.or(retired);
         let precedence = self.pusher.precedence();
         Ok(Statistics {
             pump: if no_ring.is_some() { Pump::Thread(precedence) } else { Pump::IoUring(precedence) },
             no_ring,
+            no_coalescing: self.no_coalescing,
+            coalesced: state.counters.coalesced,
             kernel_drops: memory.drops.wrapping_sub(self.drops_before),
             drops: state.queue.drops(),
             pushes: state.counters.pushes,
@@ -335,7 +360,7 @@ impl Receiver {
         })
     }
 
-    fn take(&self, buffer: &mut [u8], peek: bool) -> io::Result<Received> {
+    fn take(&self, buffer: &mut [u8], detail: Detail, peek: bool) -> io::Result<Received> {
         let state = self.pushed.lock();
         let timeout = if self.nonblocking.load(Ordering::Relaxed) {
             Timeout::None
@@ -345,21 +370,22 @@ impl Receiver {
                 timeout => Timeout::For(Duration::from_nanos(timeout)),
             }
         };
-        self.take_until(state, buffer, peek, timeout)
+        self.take_until(state, buffer, detail, peek, timeout)
     }
 
     fn take_until<'a>(
         &'a self,
         mut state: Guard<'a, State>,
         buffer: &mut [u8],
+        detail: Detail,
         peek: bool,
         mut timeout: Timeout,
     ) -> io::Result<Received> {
         loop {
-            if let Some(result) = self.take_posted(&mut state, buffer, peek) {
+            if let Some(result) = self.take_posted(&mut state, buffer, detail, peek) {
                 return result;
             }
-            if let Some(result) = self.take_waiting(&mut state, buffer, peek, true) {
+            if let Some(result) = self.take_waiting(&mut state, buffer, (detail, peek), true) {
                 return result;
             }
             if let Some(ring) = self.ring
@@ -373,14 +399,14 @@ impl Receiver {
                 continue;
             }
             if state.queue.is_plain() && !peek {
-                if let Some(received) = self.receive_direct(state, buffer, &mut timeout)? {
+                if let Some(received) = self.receive_direct(state, buffer, detail, &mut timeout)? {
                     return Ok(received);
                 }
                 state = self.pushed.lock();
                 continue;
             }
             self.fill(&mut state)?;
-            if let Some(result) = self.take_waiting(&mut state, buffer, peek, false) {
+            if let Some(result) = self.take_waiting(&mut state, buffer, (detail, peek), false) {
                 return result;
             }
             state.waiters += 1;
@@ -394,15 +420,22 @@ impl Receiver {
     }
 
     /// The oldest of what the kernel has put into a lane.
-    fn take_posted(&self, state: &mut State, buffer: &mut [u8], peek: bool) -> Option<io::Result<Received>> {
+    fn take_posted(
+        &self,
+        state: &mut State,
+        buffer: &mut [u8],
+        detail: Detail,
+        peek: bool,
+    ) -> Option<io::Result<Received>> {
         let ring = state.ring.as_mut()?;
         let is_overtaken = ring.is_cancelled();
         let datagram = match ring.first()? {
             Ok(datagram) => datagram,
             Err(error) => return Some(Err(error)),
         };
-        let notes = sys::notes(datagram.control);
-        let arrived = self.offset.arrived(notes);
+        let (notes, coalesced) = (datagram.notes, datagram.coalesced);
+        let asks = is_overtaken || detail == Detail::All;
+        let arrived = if asks { self.offset.arrived(notes) } else { Timestamp::MAX };
         // The pusher has received although the owner may have been in the middle of it.
         if is_overtaken && state.queue.head().is_some_and(|head| head.arrived < arrived) {
             return None;
@@ -419,6 +452,7 @@ impl Receiver {
         if !peek {
             ring.consume();
             self.pushed.received(1);
+            state.counters.coalesced += u64::from(coalesced);
         }
         Some(received)
     }
@@ -427,30 +461,72 @@ impl Receiver {
     /// kernel, the pusher leaves the socket alone. `None` if a signal ended the wait.
     fn receive_direct(
         &self,
-        state: Guard<'_, State>,
+        mut state: Guard<'_, State>,
         buffer: &mut [u8],
+        detail: Detail,
         timeout: &mut Timeout,
     ) -> io::Result<Option<Received>> {
         let flags = if matches!(timeout, Timeout::None) { libc::MSG_DONTWAIT } else { 0 };
+        self.pushed.try_coalescing(&mut state);
+        let mut spill = Vec::new();
+        if state.coalesces {
+            spill = SPILL.take();
+            spill.resize(sys::DATAGRAM_MAX, 0);
+        }
         let inside = self.pushed.leave_for_kernel(state);
-        let result = sys::receive_one(self.pushed.fd(), buffer, flags);
+        let result = sys::receive_one(self.pushed.fd(), buffer, &mut spill, detail, flags);
+        let received = result.and_then(|direct| self.take_apart(&direct, buffer, &spill, detail));
         drop(inside);
-        let direct = match result {
-            Ok(direct) => direct,
+        if !spill.is_empty() {
+            SPILL.set(spill);
+        }
+        match received {
+            Ok(received) => Ok(Some(received)),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 let is_over = timeout.left().is_some_and(|left| left.is_zero());
-                return if is_over { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(None) };
+                if is_over { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(None) }
             }
-            Err(error) => return Err(error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Describes the first datagram of a message, which is in `buffer`, and keeps the others.
+    fn take_apart(
+        &self,
+        direct: &sys::Direct,
+        buffer: &mut [u8],
+        spill: &[u8],
+        detail: Detail,
+    ) -> io::Result<Received> {
+        let notes = sys::notes(direct.control());
+        let segment = notes.segment.filter(|segment| segment.get() < direct.len);
+        let datagram_len = segment.map_or(direct.len, std::num::NonZeroUsize::get);
+        let len = datagram_len.min(buffer.len());
+        let arrived = if detail == Detail::All { self.offset.arrived(notes) } else { Timestamp::MAX };
+        let mut datagrams = 1;
+        if let Some(segment) = segment {
+            let mut rest = Vec::with_capacity(direct.len - datagram_len);
+            rest.extend_from_slice(buffer.get(datagram_len..).unwrap_or_default());
+            rest.extend_from_slice(&spill[datagram_len.saturating_sub(buffer.len())..]);
+            rest.truncate(direct.len - datagram_len);
+            let arrival = Arrival {
+                payload: &rest,
+                control: direct.control(),
+                name: direct.name,
+                flags: 0,
+                arrived: self.offset.arrived(notes),
+            };
+            let mut state = self.pushed.lock();
+            datagrams += push_each(&mut state.queue, &arrival, Some(segment), arrival.arrived);
+            state.counters.coalesced += datagrams;
+            show(&mut state);
+        }
+        self.pushed.received(datagrams);
+        let source = match detail {
+            Detail::Length => UNKNOWN,
+            Detail::Source | Detail::All => source(&direct.name)?,
         };
-        self.pushed.received(1);
-        Ok(Some(Received {
-            len: direct.len.min(buffer.len()),
-            datagram_len: direct.len,
-            source: source(&direct.name)?,
-            arrived: self.offset.arrived(direct.notes),
-            ecn: direct.notes.ecn.unwrap_or(0),
-        }))
+        Ok(Received { len, datagram_len, source, arrived, ecn: notes.ecn.unwrap_or(0) })
     }
 
     /// Waits until something is there, in the kernel or here.
@@ -477,7 +553,7 @@ impl Receiver {
         &self,
         state: &mut State,
         buffer: &mut [u8],
-        peek: bool,
+        (detail, peek): (Detail, bool),
         first: bool,
     ) -> Option<io::Result<Received>> {
         if let Some(error) = state.error.take() {
@@ -492,9 +568,7 @@ impl Receiver {
         let head = state.queue.head()?;
         let len = head.len.min(buffer.len());
         state.queue.copy(0, &mut buffer[..len]);
-        let mut control = [0; 256];
-        let copied = state.queue.copy(head.len, &mut control);
-        let received = describe(&head, len, &control[..copied]);
+        let received = describe(&state.queue, &head, len, detail);
         if !peek {
             state.queue.pop();
             show(state);
@@ -522,8 +596,11 @@ impl Receiver {
         for _ in 0..rounds {
             let lanes = state.queue.certain_room().clamp(1, batch.lanes());
             let received = batch.receive(self.pushed.fd(), lanes, libc::MSG_DONTWAIT)?;
-            take_in(&mut state.queue, batch, received, sys::now(), sys::realtime_offset());
-            self.pushed.received(received as u64);
+            let (now, offset) = (sys::now(), sys::realtime_offset());
+            let splits = self.no_coalescing.is_none();
+            let datagrams = take_in(&mut state.queue, batch, received, splits, now, offset);
+            state.counters.coalesced += if datagrams > received as u64 { datagrams } else { 0 };
+            self.pushed.received(datagrams);
             if received < lanes {
                 break;
             }
@@ -558,6 +635,15 @@ impl std::os::fd::AsRawFd for Receiver {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
     }
+}
+
+/// Asks the kernel to coalesce datagrams. Returns why it does not.
+fn coalesce(socket: RawFd, wanted: bool) -> Option<i32> {
+    if !wanted {
+        return Some(0);
+    }
+    let result = sys::set_int(socket, libc::SOL_UDP, libc::UDP_GRO, 1);
+    result.err().map(|error| error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 /// The ring of a receiver, or why there is none.
@@ -641,14 +727,18 @@ fn enlarge(fd: RawFd, size: Option<usize>) -> io::Result<()> {
     set(libc::SO_RCVBUFFORCE, 32 << 20).or_else(|_| set(libc::SO_RCVBUF, 32 << 20))
 }
 
-fn describe(head: &Head, len: usize, control: &[u8]) -> io::Result<Received> {
-    Ok(Received {
-        len,
-        datagram_len: head.len,
-        source: source(&head.name)?,
-        arrived: head.arrived,
-        ecn: sys::notes(control).ecn.unwrap_or(0),
-    })
+fn describe(queue: &Queue, head: &Head, len: usize, detail: Detail) -> io::Result<Received> {
+    let mut received =
+        Received { len, datagram_len: head.len, source: UNKNOWN, arrived: head.arrived, ecn: 0 };
+    if detail >= Detail::Source {
+        received.source = source(&head.name)?;
+    }
+    if detail == Detail::All {
+        let mut control = [0; 256];
+        let copied = queue.copy(head.len, &mut control);
+        received.ecn = sys::notes(&control[..copied]).ecn.unwrap_or(0);
+    }
+    Ok(received)
 }
 
 fn source(name: &Name) -> io::Result<SocketAddr> {

@@ -8,6 +8,7 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
+use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -16,7 +17,7 @@ use std::time::Duration;
 use io_uring::types::{BufRingEntry, CancelBuilder, Fd, RecvMsgOut, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
 
-use crate::sys;
+use crate::sys::{self, Notes};
 
 /// Room for a source address, a `sockaddr_in6`, and to keep what follows aligned.
 const NAME_ROOM: u32 = 32;
@@ -54,7 +55,8 @@ pub(crate) struct Datagram<'a> {
     /// Bytes of the datagram, of which the lane may hold fewer.
     pub(crate) len: usize,
     pub(crate) name: &'a [u8],
-    pub(crate) control: &'a [u8],
+    pub(crate) notes: Notes,
+    pub(crate) coalesced: bool,
 }
 
 /// A receiver's ring and lanes.
@@ -74,6 +76,13 @@ pub(crate) struct Ring {
     cancelled: bool,
     retired: Option<NoRing>,
     received: bool,
+    /// Bytes of the oldest lane's payload that were taken: what the kernel has coalesced goes in several steps.
+    taken: usize,
+    /// Bytes of the datagram that was looked at last, and what is left of its lane behind it.
+    step: usize,
+    left: usize,
+    /// Datagrams in the lane that was looked at last.
+    coalesced: usize,
 }
 
 // SAFETY: the pointers inside point to memory that the value owns.
@@ -120,6 +129,10 @@ impl Ring {
             cancelled: false,
             retired: None,
             received: false,
+            taken: 0,
+            step: 0,
+            left: 0,
+            coalesced: 1,
         };
         for lane in 0..ring_entries {
             ring.provide(lane);
@@ -154,7 +167,12 @@ impl Ring {
         self.retired.get_or_insert(reason);
     }
 
-    /// Datagrams in lanes; at most one too many, for the request's end.
+    /// Datagrams in lanes, if all lanes have as many as the last one.
+    pub(crate) fn datagrams(&mut self) -> usize {
+        self.waiting() * self.coalesced
+    }
+
+    /// Lanes that hold something; at most one too many, for the request's end.
     pub(crate) fn waiting(&mut self) -> usize {
         self.io.completion().len()
     }
@@ -238,16 +256,32 @@ impl Ring {
         let Ok(out) = RecvMsgOut::parse(lane, &self.header) else {
             return Some(Err(io::Error::from_raw_os_error(libc::EIO)));
         };
+        let control = &lane[16 + NAME_ROOM as usize..][..out.control_data().len()];
+        let all = out.payload_data().len();
+        let notes = sys::notes(control);
+        let segment = notes.segment.map(NonZeroUsize::get).filter(|segment| *segment < all);
+        let len =
+            segment.map_or(out.incoming_payload_len() as usize, |segment| segment.min(all - self.taken));
+        self.coalesced = segment.map_or(1, |segment| all.div_ceil(segment));
+        let end = (self.taken + len).min(all);
+        self.left = all - end;
+        self.step = end - self.taken;
         Some(Ok(Datagram {
-            len: out.incoming_payload_len() as usize,
-            payload: &lane[HEADER_ROOM..][..out.payload_data().len()],
+            len,
+            payload: &lane[HEADER_ROOM + self.taken..HEADER_ROOM + end],
             name: &lane[16..][..out.name_data().len()],
-            control: &lane[16 + NAME_ROOM as usize..][..out.control_data().len()],
+            notes,
+            coalesced: segment.is_some(),
         }))
     }
 
-    /// Gives the lane of the oldest datagram back.
+    /// Takes the oldest datagram, the last one that [`first`](Self::first) has returned. Gives its lane back with its last one.
     pub(crate) fn consume(&mut self) {
+        if self.left > 0 {
+            self.taken += self.step;
+            return;
+        }
+        self.taken = 0;
         let mut completions = self.io.completion();
         let Some(entry) = completions.next() else { return };
         drop(completions);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use freshwire_push::{Backend, Config, NoRing, Policy, Pump, Reason, Receiver, Tag};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt;
 
 /// Longer than anything takes on a loaded machine.
 const LONG: Duration = Duration::from_secs(20);
@@ -39,6 +40,8 @@ with_both_backends! {
     by_the_kernels_rule_a_full_memory_is_read_from_its_oldest
     alarm_comes_before_memory_is_full
     a_refused_connection_is_reported_once
+    coalesced_datagrams_come_one_by_one
+    a_path_that_coalesces_later_keeps_boundaries
 }
 
 fn has_io_uring() -> bool {
@@ -272,6 +275,82 @@ fn descriptor_is_readable_exactly_while_something_waits(backend: Backend) {
     }
     assert!(!is_readable(&receiver, Duration::ZERO));
     assert!(receiver.statistics().expect("statistics").pushed > 0);
+}
+
+/// Hands `count` datagrams of this length to the kernel at once, and a shorter one behind them.
+fn send_coalesced(sender: &UdpSocket, first: u32, count: u32, len: usize) {
+    let fd = std::os::fd::AsRawFd::as_raw_fd(sender);
+    let set = |len: usize| {
+        let len = i32::try_from(len).expect("a length");
+        freshwire_push::sys::set_int(fd, libc::SOL_UDP, libc::UDP_SEGMENT, len).expect("UDP_SEGMENT")
+    };
+    set(len);
+    let mut all: Vec<u8> = (0..count).flat_map(|index| numbered(first + index, len)).collect();
+    all.extend(numbered(first + count, len / 2));
+    sender.send(&all).expect("send");
+    set(0);
+}
+
+fn coalesced_datagrams_come_one_by_one(backend: Backend) {
+    for len in [16, 64, 1400] {
+        let (receiver, sender) =
+            pair(backend, Config { kernel_buffer: Some(256 << 10), ..Config::default() });
+        sockopt::set_ip_tos(&sender, 1).expect("ECT(1)");
+        const AT_ONCE: u32 = 40;
+        let mut buffer = [0; 2048];
+        let mut expected = 0;
+        // The program waits, is busy for longer than the kernel's buffer lasts, and waits again.
+        for burst in [1, 100, 1, 1] {
+            let first = expected;
+            for index in 0..burst {
+                send_coalesced(&sender, first + index * (AT_ONCE + 1), AT_ONCE, len);
+                wait_until("the pusher keeps the buffer below its threshold", || {
+                    let fd = std::os::fd::AsRawFd::as_raw_fd(receiver.socket());
+                    let used = freshwire_push::sys::memory(fd).expect("memory").used;
+                    used <= receiver.statistics().expect("statistics").threshold
+                });
+            }
+            for index in 0..burst * (AT_ONCE + 1) {
+                let is_last = index % (AT_ONCE + 1) == AT_ONCE;
+                let received = receiver.receive(&mut buffer).expect("datagram");
+                assert_eq!(number(&buffer), first + index);
+                assert_eq!(received.len, if is_last { len / 2 } else { len }, "{len}: {index}");
+                assert_eq!((received.ecn, received.is_truncated()), (1, false));
+                assert_eq!(received.source, sender.local_addr().expect("address"));
+                expected += 1;
+            }
+        }
+        let statistics = receiver.statistics().expect("statistics");
+        assert_eq!((statistics.kernel_drops, statistics.drops.total(), statistics.waiting), (0, 0, 0));
+        assert_eq!(statistics.no_coalescing, None);
+        assert_eq!(statistics.coalesced, u64::from(expected), "{statistics:?}");
+    }
+}
+
+fn a_path_that_coalesces_later_keeps_boundaries(backend: Backend) {
+    let (receiver, sender) = pair(backend, Config::default());
+    let mut buffer = [0; 100];
+    // So many that the receiver no longer asks the kernel to coalesce.
+    for index in 0..3000 {
+        sender.send(&numbered(index, 64)).expect("send");
+        assert_eq!((receiver.recv(&mut buffer).expect("datagram"), number(&buffer)), (64, index));
+    }
+    assert_eq!(receiver.statistics().expect("statistics").coalesced, 0);
+    for round in 0..3 {
+        for burst in 0..20 {
+            let first = burst * 31;
+            send_coalesced(&sender, first, 30, 64);
+            for index in 0..31 {
+                let len = receiver.recv(&mut buffer).expect("datagram");
+                assert_eq!((len, number(&buffer)), (if index == 30 { 32 } else { 64 }, first + index));
+            }
+        }
+        if round == 1 {
+            // Pause: longer than the receiver takes for a silence, after which it asks again.
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    }
+    assert!(receiver.statistics().expect("statistics").coalesced > 0);
 }
 
 fn several_threads_share_a_receiver(backend: Backend) {

@@ -112,6 +112,20 @@ impl Pair {
         (payload, Meta { seq: number, key, ..Meta::default() })
     }
 
+    fn ack(&mut self, ring: usize, back: u8) {
+        let index = self.model.rings[ring].user_i.saturating_sub(u64::from(back % 12));
+        let expected = if self.model.ack(ring, index) { Ok(()) } else { Err(TooLate) };
+        let acked = self.sender(ring).acked(index, Timestamp::ZERO);
+        // The slot of a record that a former producer passed over may still say "sent", which nobody
+        // reads.
+        let is_forgotten = self.model.rings[ring].is_forgotten(index);
+        assert!(acked == expected || is_forgotten, "{acked:?} instead of {expected:?}");
+        if expected.is_err() {
+            self.model.note_acked(ring, index);
+            self.producer().note_acked(ring, index, Some(Timestamp::ZERO));
+        }
+    }
+
     fn apply(&mut self, op: &Op) {
         match *op {
             Op::Push { ring, len, key } => {
@@ -142,20 +156,7 @@ impl Pair {
             Op::Take { ring, nth } => self.take(usize::from(ring) % RINGS, nth),
             Op::End { ring, nth, abandon } => self.end(usize::from(ring) % RINGS, nth, abandon),
             Op::PutBack { ring, nth } => self.put_back(usize::from(ring) % RINGS, nth),
-            Op::Ack { ring, back } => {
-                let ring = usize::from(ring) % RINGS;
-                let index = self.model.rings[ring].user_i.saturating_sub(u64::from(back % 12));
-                let expected = if self.model.ack(ring, index) { Ok(()) } else { Err(TooLate) };
-                let acked = self.sender(ring).acked(index, Timestamp::ZERO);
-                // The slot of a record that a former producer passed over may still say "sent", which nobody
-                // reads.
-                let is_forgotten = self.model.rings[ring].is_forgotten(index);
-                assert!(acked == expected || is_forgotten, "{acked:?} instead of {expected:?}");
-                if expected.is_err() {
-                    self.model.note_acked(ring, index);
-                    self.producer().note_acked(ring, index, Some(Timestamp::ZERO));
-                }
-            }
+            Op::Ack { ring, back } => self.ack(usize::from(ring) % RINGS, back),
             Op::Discard { ring, nth } => {
                 let ring = usize::from(ring) % RINGS;
                 let index = self.model.rings[ring].index_of(nth);

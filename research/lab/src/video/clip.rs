@@ -129,14 +129,14 @@ impl Clip {
 }
 
 const SOURCE: &str = include_str!("../../video/scalable.c");
-const PROGRAM: &str = "scalable";
+const ENCODER: &str = "scalable";
 
 /// Compiles the encoder, which uses the C interface of libvpx: ffmpeg has no option for spatial layers.
 fn build(folder: &Path) -> anyhow::Result<PathBuf> {
     std::fs::write(folder.join("scalable.c"), SOURCE).context("cannot write scalable.c")?;
     let built = Command::new("cc")
         .current_dir(folder)
-        .args(["-O2", "-Wall", "-Wextra", "-o", PROGRAM, "scalable.c", "-lvpx"])
+        .args(["-O2", "-Wall", "-Wextra", "-o", ENCODER, "scalable.c", "-lvpx"])
         .output()
         .context("cannot run the C compiler cc")?;
     ensure!(
@@ -144,5 +144,5 @@ fn build(folder: &Path) -> anyhow::Result<PathBuf> {
         "cannot build the encoder; on Debian: apt-get install gcc libc6-dev libvpx-dev\n{}",
         String::from_utf8_lossy(&built.stderr)
     );
-    folder.join(PROGRAM).canonicalize().context("cannot find the encoder")
+    folder.join(ENCODER).canonicalize().context("cannot find the encoder")
 }

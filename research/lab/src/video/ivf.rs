@@ -1,6 +1,6 @@
 //! Files of coded pictures, some of their layers left out, as libvpx decodes them.
 //!
-//! The remaining layers of a picture become a superframe (VP9 bitstream specification, annex B). Of a superframe libvpx shows the highest layer;
+//! The remaining layers of a picture become a superframe (VP9 bitstream specification, annex B). Libvpx shows the highest layer of a superframe;
 //! ffmpeg's own decoder would show each layer as a picture.
 
 use std::collections::BTreeMap;

@@ -284,7 +284,7 @@ fn any_reader_fills_a_reservation() {
         }
         let _ = producer.commit(1, &mut reservation, &Meta::default()).unwrap();
         for sender in &mut senders {
-            assert_eq!(receive(sender), [source.clone()]);
+            assert_eq!(receive(sender), std::slice::from_ref(&source));
         }
     }
 }

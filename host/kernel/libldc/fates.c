@@ -62,6 +62,13 @@ static void read_fate(const struct ldc *ldc, uint64_t index, uint64_t word,
 	}
 }
 
+/* Acknowledgements come in the order of commits: whatever was committed before has its own. */
+static void note_acked_commit(struct ldc *ldc, const struct ldc_fate *fate)
+{
+	if (fate->committed_at > ldc->acked_commit)
+		ldc->acked_commit = fate->committed_at;
+}
+
 /* The slots of the finished record at @index are needed. R-ROLE-8 */
 void ldc_keep_fate(struct ldc *ldc, uint64_t index)
 {
@@ -84,6 +91,8 @@ void ldc_keep_fate(struct ldc *ldc, uint64_t index)
 			word = load_acquire(&slot->state);
 	}
 	read_fate(ldc, index, word, &kept->fate);
+	if (kept->fate.outcome == LDC_WAS_ACKED)
+		note_acked_commit(ldc, &kept->fate);
 }
 
 /* Completes the kept fate of the record at @index, if there is one. */
@@ -101,6 +110,7 @@ static void note_ack(struct ldc *ldc, const struct ldc_ack *ack)
 			kept->awaits = false;
 			kept->fate.outcome = LDC_WAS_ACKED;
 			kept->fate.acked_at = ack->acked_at;
+			note_acked_commit(ldc, &kept->fate);
 			return;
 		}
 		if (kept->index < ack->index)
@@ -130,11 +140,22 @@ static void take_acks(struct ldc *ldc)
 static bool oldest_is_known(struct ldc *ldc, bool final)
 {
 	struct ldc_kept *oldest = kept_at(ldc, 0);
+	struct ldc_fate in_slot;
+	uint64_t word;
 
+	if (oldest->awaits && ldc->tail < ldc->user_i) {
+		word = load_acquire(&slot_at(ldc, ldc->tail)->state);
+		if (word_state(word) == LDC_ACKED) {
+			read_fate(ldc, ldc->tail, word, &in_slot);
+			note_acked_commit(ldc, &in_slot);
+		}
+	}
+	/* After that look: the acknowledgement of an older record was kept before. */
 	if (oldest->awaits || ldc->overrun)
 		take_acks(ldc);
 	/* One whose acknowledgement was missed does not hold up the others for ever. */
-	return !oldest->awaits || final || ldc->kept_count == ldc->kept_most;
+	return !oldest->awaits || final || oldest->fate.committed_at <= ldc->acked_commit ||
+	       ldc->kept_count == ldc->kept_most;
 }
 
 int ldc_next_fate(struct ldc *ldc, struct ldc_fate *fate)

@@ -45,6 +45,8 @@ struct ldc {
 	uint32_t kept_most;
 	uint32_t kept_head;
 	uint32_t kept_count;
+	/* When the newest record was committed of those known to be acknowledged. */
+	uint64_t acked_commit;
 	/* Some were not kept, and the kernel keeps acknowledgements that nobody awaits. */
 	bool overrun;
 };

@@ -14,6 +14,7 @@ mod receive;
 mod series;
 mod show;
 mod stream;
+mod threads;
 mod viewers;
 
 use std::path::PathBuf;
@@ -40,7 +41,7 @@ pub(crate) struct BenchArgs {
     /// Repetitions of each number.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
-    /// How long each repetition of `stream` and `a1` carries bytes.
+    /// How long each repetition of `stream`, `a1` and `threads` carries bytes.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
     time: Duration,
     /// Congestion control of `stream`, by kernel name [default: the system's].
@@ -91,6 +92,8 @@ enum What {
     Viewers,
     /// A1 beside datagrams, TCP and QUIC: throughput and latency against the block's size. Minutes.
     A1,
+    /// An A1 node on one and two threads, with up to 64 senders, beside TCP.
+    Threads,
     /// The cost of acknowledgements for a sending host, with and without `freshwire ack-filter`. Minutes; needs root.
     Acks,
     /// Ten thousand connections of A1 over which nothing is sent: memory, and what their timers cost. Minutes.
@@ -124,6 +127,9 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     // First: namespaces have to be made before the first thread.
     if args.what.contains(&What::A1) {
         a1::measure(args.repeat, args.time, &mut report)?;
+    }
+    if args.what.contains(&What::Threads) {
+        threads::measure(args.repeat, args.time, &mut report)?;
     }
     if args.what.contains(&What::Idle) {
         idle::measure(args.repeat, args.idle_connections as usize, args.idle_time, &mut report)?;

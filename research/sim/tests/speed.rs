@@ -6,7 +6,7 @@ use freshwire_sim::{SpeedConfig, SpeedOutcome};
 
 fn run(rate: &str, round_trip_ms: u64, buffer: f64, loss: f64, flows: usize) -> SpeedOutcome {
     let config = SpeedConfig {
-        rate: rate.parse().unwrap(),
+        rate: rate.parse().expect("a rate"),
         round_trip: Duration::from_millis(round_trip_ms),
         buffer,
         loss,

@@ -9,7 +9,7 @@ use freshwire::sink::Horizon;
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(super) struct KernelArgs {
     /// With the kernel ring: segments that may be committed before TCP can send them, 0 or 1. With 0 a record can be dropped for
-    /// up to a round trip longer; not for congestion controls that pace, such as bbr: most of the link stays idle [default: 1].
+    /// up to a round trip longer. Not for congestion controls that pace, such as bbr: most of the link stays idle [default: 1].
     #[arg(long, global = true, value_name = "SEGMENTS", value_parser = clap::value_parser!(u8).range(0..=1))]
     kernel_horizon: Option<u8>,
     /// With the kernel ring: packets refer to records of 4 KiB and more instead of copying them. For a network card and a busy

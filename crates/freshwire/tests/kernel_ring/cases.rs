@@ -93,6 +93,7 @@ const TIMER: Duration = Duration::from_millis(50);
 
 fn run(line: &str) -> Result<()> {
     let mut words = line.split_whitespace();
+    // Programs: ip tc
     let status = Command::new(words.next().unwrap_or_default()).args(words).status()?;
     check(status.success(), || format!("{line}: {status}"))
 }
@@ -109,7 +110,7 @@ impl SlowLoopback {
 
 impl Drop for SlowLoopback {
     fn drop(&mut self) {
-        // What was not added cannot be removed.
+        // Fails if adding failed.
         let _was_slow = run("tc qdisc del dev lo root");
         let _was_wide = run("ip route replace local 127.0.0.1 dev lo table local");
     }

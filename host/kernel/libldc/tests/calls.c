@@ -292,14 +292,15 @@ static struct pair make_slow_pair(void)
 		.sin_family = AF_INET,
 		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
 	};
-	int listener = socket(AF_INET, SOCK_STREAM, 0);
 	socklen_t len = sizeof(address);
 	struct pair pair;
+	int listener;
 
 	CHECK(!unshare(CLONE_NEWNET) && !system("ip link set lo up"));
 	/* Short records are segments of their own, which the window counts. */
 	CHECK(!system("ip route replace local 127.0.0.1 dev lo table local initcwnd 1000"));
 	CHECK(!system("tc qdisc add dev lo root netem delay 400ms"));
+	listener = socket(AF_INET, SOCK_STREAM, 0);
 	CHECK(!bind(listener, (struct sockaddr *)&address, len) && !listen(listener, 1));
 	CHECK(!getsockname(listener, (struct sockaddr *)&address, &len));
 	pair.near = socket(AF_INET, SOCK_STREAM, 0);

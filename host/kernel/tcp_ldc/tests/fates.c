@@ -174,13 +174,14 @@ static void zero_copy(void)
 
 	open_slow(8192, RECORDS);
 	CHECK(!setsockopt(fds[0], SOL_LDC, LDC_ZEROCOPY, &on, sizeof(on)));
-	push(20, 8192);
-	WAIT_FOR(acked() == 20);
-	CHECK_EQ(stats.bytes_zerocopy, 20 * 8192);
+	/* No more than the receiver takes without reading. */
+	push(7, 8192);
+	WAIT_FOR(acked() == 7);
+	CHECK_EQ(stats.bytes_zerocopy, 7 * 8192);
 	/* Its end may come after its acknowledgement. */
-	WAIT_FOR(ring_state(&ring, 19) == LDC_ACKED);
+	WAIT_FOR(ring_state(&ring, 6) == LDC_ACKED);
 	kept = take(acks, sizeof(acks));
-	for (i = 16; i < 20; i++) {
+	for (i = 3; i < 7; i++) {
 		in_slots += ring_state(&ring, i) == LDC_ACKED;
 		CHECK(ring_slot(&ring, i)->acked_at);
 		CHECK(ring_slot(&ring, i)->finished_at);

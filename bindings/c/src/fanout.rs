@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freshwire::choice::Choice;
-use freshwire::{Meta, PushError, Sender, SinkConfig, SinkId};
+use freshwire::{Meta, Sender, SinkConfig, SinkId};
 
 use crate::border::{
     Failure, Out, Result, bytes, call, duplicate, fw_status, get, get_or, put, put_if_wanted, slice,
@@ -15,6 +15,7 @@ use crate::common::failures::Classified;
 use crate::handles::{enter, find, fw_connection, fw_sender, fw_sink};
 use crate::meta::fw_meta;
 use crate::policy::fw_policy;
+use crate::sender::SenderObject;
 use crate::sink::SinkObject;
 use crate::types::{FW_DEFAULT, fw_sink_config, fw_sink_config_default};
 
@@ -156,9 +157,13 @@ pub unsafe extern "C" fn fw_sender_push_to_all(
     seq: *mut u64,
     missed: *mut fw_status,
 ) -> fw_status {
-    let payload = Payload { data, len, meta };
+    let put = |sender: &mut Sender, ids: Vec<SinkId>, meta: &Meta| {
+        // SAFETY: as the caller promises.
+        let payload = unsafe { bytes(data, len) }?;
+        sender.push_to_all(ids, payload, meta).map_err(Failure::from)
+    };
     // SAFETY: as the caller promises.
-    unsafe { to_all(sender, Sinks { sinks, count, missed }, payload, seq, Sender::push_to_all) }
+    unsafe { to_all(sender, Sinks { sinks, count, missed }, meta, seq, put) }
 }
 
 /// Replaces a value in several sinks of a sender, as fw_sink_replace does in each, with one number and one wake-up of the engine. `meta`
@@ -179,23 +184,34 @@ pub unsafe extern "C" fn fw_sender_replace_to_all(
     seq: *mut u64,
     missed: *mut fw_status,
 ) -> fw_status {
-    let payload = Payload { data, len, meta };
+    let put = |sender: &mut Sender, ids: Vec<SinkId>, meta: &Meta| {
+        // SAFETY: as the caller promises.
+        let payload = unsafe { bytes(data, len) }?;
+        sender.replace_to_all(ids, payload, meta).map_err(Failure::from)
+    };
     // SAFETY: as the caller promises.
-    unsafe { to_all(sender, Sinks { sinks, count, missed }, payload, seq, Sender::replace_to_all) }
-}
-
-/// A payload and its description, as a caller gives them.
-struct Payload {
-    data: *const u8,
-    len: usize,
-    meta: *const fw_meta,
+    unsafe { to_all(sender, Sinks { sinks, count, missed }, meta, seq, put) }
 }
 
 /// Several sinks, and room for their statuses.
-struct Sinks {
-    sinks: *const fw_sink,
-    count: usize,
-    missed: *mut fw_status,
+pub(crate) struct Sinks {
+    pub(crate) sinks: *const fw_sink,
+    pub(crate) count: usize,
+    pub(crate) missed: *mut fw_status,
+}
+
+/// The sinks of a sender behind these handles, and what the sender calls them.
+pub(crate) fn ids_of(
+    sender: &Arc<SenderObject>,
+    sinks: &[fw_sink],
+) -> Result<(Vec<Arc<SinkObject>>, Vec<SinkId>)> {
+    let objects: Result<Vec<Arc<SinkObject>>> = sinks.iter().map(|sink| find(sink.id)).collect();
+    let objects = objects?;
+    if objects.iter().any(|sink| !Arc::ptr_eq(sink.sender(), sender)) {
+        return Err(Failure::invalid("a sink belongs to another sender"));
+    }
+    let ids = objects.iter().map(|sink| sink.id()).collect();
+    Ok((objects, ids))
 }
 
 /// Queues one payload for several sinks.
@@ -203,31 +219,24 @@ struct Sinks {
 /// # Safety
 ///
 /// As `fw_sender_push_to_all`.
-unsafe fn to_all(
+pub(crate) unsafe fn to_all(
     sender: fw_sender,
     Sinks { sinks, count, missed }: Sinks,
-    Payload { data, len, meta }: Payload,
+    meta: *const fw_meta,
     seq: *mut u64,
-    put_all: impl FnOnce(&mut Sender, Vec<SinkId>, &[u8], &Meta) -> std::result::Result<usize, PushError>,
+    put_all: impl FnOnce(&mut Sender, Vec<SinkId>, &Meta) -> Result<usize>,
 ) -> fw_status {
     call(|| {
         let object = sender.find()?;
         // SAFETY: as the caller promises.
         let sinks = unsafe { slice(sinks, count) }?;
         // SAFETY: as the caller promises.
-        let payload = unsafe { bytes(data, len) }?;
-        // SAFETY: as the caller promises.
         let meta = unsafe { get_or("meta", meta, fw_meta::default) }?;
-        let objects: Result<Vec<Arc<SinkObject>>> = sinks.iter().map(|sink| find(sink.id)).collect();
-        let objects = objects?;
-        if objects.iter().any(|sink| !Arc::ptr_eq(sink.sender(), &object)) {
-            return Err(Failure::invalid("a sink belongs to another sender"));
-        }
-        let ids = objects.iter().map(|sink| sink.id()).collect();
+        let (objects, ids) = ids_of(&object, sinks)?;
         let mut statuses = vec![fw_status::FW_OK; count];
         let number = object.with(|sender| {
             let meta = sender.producer().number(&meta.meta());
-            put_all(sender, ids, payload, &meta)?;
+            put_all(sender, ids, &meta)?;
             for &(id, error) in sender.missed() {
                 let named = objects.iter().zip(&mut statuses).find(|(sink, _)| sink.id() == id);
                 if let Some((_, status)) = named {

@@ -83,6 +83,14 @@ pub struct fw_sink {
     pub id: u64,
 }
 
+/// Memory of a sender's arena for a record that the program writes there.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_reservation {
+    /// The number of the handle; 0 is none.
+    pub id: u64,
+}
+
 /// A receiver: reads a stream with chunked framing.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

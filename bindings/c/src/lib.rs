@@ -29,6 +29,7 @@ mod link;
 mod meta;
 mod policy;
 mod receiver;
+mod reservation;
 mod sender;
 mod sink;
 mod stream;
@@ -47,13 +48,14 @@ pub use gate::*;
 pub use group::*;
 pub use handles::{
     fw_adaptive, fw_connection, fw_engine, fw_gate, fw_group, fw_incoming, fw_link, fw_node, fw_receiver,
-    fw_sender, fw_sink, fw_stream,
+    fw_reservation, fw_sender, fw_sink, fw_stream,
 };
 pub use incoming::*;
 pub use link::*;
 pub use meta::*;
 pub use policy::*;
 pub use receiver::*;
+pub use reservation::*;
 pub use sender::*;
 pub use sink::*;
 pub use stream::*;

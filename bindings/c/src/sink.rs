@@ -255,15 +255,15 @@ pub struct fw_stats {
 }
 
 #[inline]
-fn queue(
+pub(crate) fn queue<R>(
     sink: fw_sink,
-    put: impl FnOnce(&mut Sender, SinkId) -> std::result::Result<u64, PushError>,
-) -> Result<u64> {
+    put: impl FnOnce(&mut Sender, SinkId) -> std::result::Result<R, PushError>,
+) -> Result<R> {
     with_sink(sink.id, |object| object.sender.with(|sender| put(sender, object.id).map_err(Failure::from)))
 }
 
 #[inline]
-fn meta_of(meta: Option<&fw_meta>) -> Meta {
+pub(crate) fn meta_of(meta: Option<&fw_meta>) -> Meta {
     match meta {
         Some(meta) => meta.meta(),
         None => Meta { generated: freshwire::now(), ..Meta::default() },

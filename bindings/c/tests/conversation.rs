@@ -170,6 +170,48 @@ fn the_manuals_first_program_delivers_a_record() {
 }
 
 #[test]
+fn the_manuals_reservation_sends_a_file() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (content, source, program) =
+        (scratch.path().join("content"), scratch.path().join("reserve.c"), scratch.path().join("reserve"));
+    let bytes: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8).collect();
+    std::fs::write(&content, &bytes).expect("written");
+    let block = block_of_the_manual("```c\nuint8_t *data;");
+    let block: String = block.lines().map(|line| format!("\t{line}\n")).collect();
+    let body = "static int send_file(fw_sink sink, int file)\n{\n\tfw_reservation reservation;\n".to_owned()
+        + &block
+        + "\treturn 0;\n}\n";
+    let first = block_of_the_manual("```c\n#include");
+    let push = "fw_sink_push(sink, (const uint8_t *)\"position 4711\\n\", 14, NULL, NULL)";
+    assert!(first.contains(push), "{first}");
+    let viewer = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = viewer.local_addr().expect("an address").port();
+    let text = first
+        .replace("htons(5000)", &format!("htons({port})"))
+        .replace("fw_sender_new(engine, NULL, &sender)", "fw_sender_new(engine, &ring, &sender)")
+        .replace(push, "send_file(sink, 0)")
+        .replace(
+            "int main(void)\n{",
+            &format!(
+                "#include <unistd.h>\n{body}int main(void)\n{{\n\tfw_ring ring = {{ 1, 64, 8192, 64 }};"
+            ),
+        );
+    std::fs::write(&source, text).expect("written");
+    let mut cc = Command::new("cc");
+    cc.args(WARNINGS).arg("-I").arg(folder().join("include")).arg(&source).arg("-o").arg(&program);
+    run(cc.arg("-L").arg(libraries()).arg("-lfreshwire_c"));
+    let reader = std::thread::spawn(move || {
+        let mut received = Vec::new();
+        viewer.accept().expect("a program").0.read_to_end(&mut received).map(|_| received)
+    });
+    // Programs: own
+    let mut built = Command::new(&program);
+    built.env("LD_LIBRARY_PATH", libraries()).stdin(std::fs::File::open(&content).expect("the file"));
+    assert_eq!(run(&mut built), "delivered\n");
+    assert!(reader.join().expect("no panic").expect("bytes") == bytes, "the file arrives");
+}
+
+#[test]
 fn the_header_is_one_of_cpp_too() {
     let folder = tempfile::tempdir().expect("a folder");
     let source = folder.path().join("header.cpp");

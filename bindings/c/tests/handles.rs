@@ -20,6 +20,8 @@ fn call_all(id: u64) -> Vec<fw_status> {
     let (mut record, mut message, mut port) = (fw_received::default(), fw_message::default(), 0);
     let (mut new_sink, mut new_sender, mut new_connection) =
         (fw_sink::default(), fw_sender::default(), fw_connection::default());
+    let (reservation, mut new_reservation) = (fw_reservation { id }, fw_reservation::default());
+    let (mut data, mut len) = (null_mut(), 0);
     let websocket = fw_websocket { id };
     let (mut new_websocket, mut client_message, mut code) =
         (fw_websocket::default(), fw_websocket_message::default(), 0);
@@ -42,6 +44,12 @@ fn call_all(id: u64) -> Vec<fw_status> {
             fw_sink_clear_events(sink),
             fw_sink_poll_fate(sink, &raw mut fate),
             fw_sink_stats(sink, &raw mut stats),
+            fw_sink_reserve(sink, 1, null(), &raw mut new_reservation),
+            fw_sink_commit(sink, reservation, 0, null(), null_mut()),
+            fw_reservation_piece(reservation, 0, &raw mut data, &raw mut len),
+            fw_sender_reserve(sender, null(), 0, 1, null(), &raw mut new_reservation),
+            fw_sender_commit_to_all(sender, null(), 0, reservation, 0, null(), null_mut(), null_mut()),
+            fw_reservation_free(reservation),
             fw_sink_interject(sink, null(), 0),
             fw_sink_ended(sink, &raw mut ended),
             fw_sink_close(sink, FW_ABORT, 0, &raw mut ended),

@@ -25,6 +25,7 @@ const HEADERS: [Header; 5] = [
             "sender",
             "fanout",
             "sink",
+            "reservation",
             "receiver",
         ],
         handles: &["fw_node", "fw_incoming", "fw_group", "fw_stream", "fw_link", "fw_websocket"],

@@ -64,6 +64,7 @@ kinds! {
         Self::Full | Self::OutOfBlocks => Kind::Full,
         Self::TooLarge => Kind::TooLarge,
         Self::Closed | Self::StaleSink(_) => Kind::Closed,
+        Self::ForeignReservation => Kind::Invalid,
         _ => Kind::Other,
     }
     ModifyError { Self::Invalid(_) => Kind::NotChanged, Self::StaleSink(_) => Kind::Closed, _ => Kind::TooLate }

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -373,6 +374,91 @@ static void a_refused_sink_costs_no_ring(void)
 	end(it);
 }
 
+/* Fills a reservation by its pieces; returns how many there were. */
+static int fill_in(fw_reservation reservation, size_t size)
+{
+	size_t at = 0, len;
+	uint8_t *data;
+	int pieces = 0;
+
+	for (; at < size; at += len, pieces++) {
+		OK(fw_reservation_piece(reservation, at, &data, &len));
+		CHECK(len > 0 && len <= size - at);
+		for (size_t byte = 0; byte < len; byte++)
+			data[byte] = (uint8_t)((at + byte) % 251);
+	}
+	IS(FW_END, fw_reservation_piece(reservation, size, &data, &len));
+	CHECK(!data && !len);
+	return pieces;
+}
+
+static void arrives(int far, size_t size)
+{
+	uint8_t *bytes = malloc(size + 1);
+
+	/* A recv of no bytes would wait for some. */
+	CHECK(bytes && (!size || recv(far, bytes, size, MSG_WAITALL) == (ssize_t)size));
+	for (size_t byte = 0; byte < size; byte++)
+		CHECK(bytes[byte] == (uint8_t)(byte % 251));
+	free(bytes);
+}
+
+static void a_record_is_written_into_the_arena(void)
+{
+	static const size_t sizes[] = { 0, 1, SIZE - 1, SIZE, SIZE + 1, 3 * SIZE, 64 * SIZE };
+	struct fixture it = fixture(fw_sink_config_default());
+	fw_reservation reservation, all;
+	fw_status missed;
+	uint64_t seq;
+
+	for (size_t place = 0; place < sizeof sizes / sizeof *sizes; place++) {
+		size_t size = sizes[place];
+
+		/* Given back, it leaves nothing. */
+		for (int time = 0; time < 100; time++) {
+			UNTIL(fw_sink_reserve(it.sink, 64 * SIZE, NULL, &reservation) == FW_OK);
+			OK(fw_reservation_free(reservation));
+		}
+		IS(FW_DEAD_HANDLE, fw_reservation_free(reservation));
+		OK(fw_sink_reserve(it.sink, size, NULL, &reservation));
+		fill_in(reservation, size);
+		IS(FW_INVALID, fw_sink_commit(it.sink, reservation, size + 1, NULL, NULL));
+		OK(fw_sink_commit(it.sink, reservation, size, NULL, &seq));
+		IS(FW_DEAD_HANDLE, fw_sink_commit(it.sink, reservation, size, NULL, NULL));
+		arrives(it.far, size);
+
+		UNTIL(fw_sender_reserve(it.sender, &it.sink, 1, size, NULL, &all) == FW_OK);
+		fill_in(all, size);
+		OK(fw_sender_commit_to_all(it.sender, &it.sink, 1, all, size, NULL, &seq, &missed));
+		CHECK(missed == FW_OK);
+		IS(FW_DEAD_HANDLE, fw_reservation_free(all));
+		arrives(it.far, size);
+	}
+	IS(FW_TOO_LARGE, fw_sink_reserve(it.sink, 64 * SIZE + 1, NULL, &reservation));
+	CHECK(reservation.id == 0);
+	end(it);
+}
+
+static void a_full_ring_leaves_the_reservation(void)
+{
+	struct fixture it = fixture(fw_sink_config_default());
+	fw_reservation reservation;
+	uint64_t first = 0;
+
+	OK(fw_sink_reserve(it.sink, SIZE, NULL, &reservation));
+	fill_in(reservation, SIZE);
+	fill(it.sink);
+	/* The last block is the reservation's. */
+	OK(fw_sink_commit(it.sink, reservation, SIZE, NULL, &first));
+	IS(FW_FULL, fw_sink_reserve(it.sink, 1, NULL, &reservation));
+	OK(fw_sink_drop(it.sink, first));
+	OK(fw_sink_reserve(it.sink, 1, NULL, &reservation));
+	/* Its owner may free the sender before. */
+	end(it);
+	fill_in(reservation, 1);
+	OK(fw_reservation_free(reservation));
+}
+
 int main(void)
 {
 	records_arrive_over_ipv6();
@@ -385,6 +471,8 @@ int main(void)
 	a_peer_that_takes_nothing_is_given_up();
 	rings_are_used_again();
 	a_refused_sink_costs_no_ring();
+	a_record_is_written_into_the_arena();
+	a_full_ring_leaves_the_reservation();
 	printf("loopback: ok\n");
 	return 0;
 }

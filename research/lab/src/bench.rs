@@ -11,6 +11,7 @@ mod mixed;
 mod path;
 mod push;
 mod receive;
+mod reserve;
 mod series;
 mod show;
 mod stream;
@@ -82,7 +83,7 @@ pub(crate) struct BenchArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// A push of a record, beside send() of the same bytes.
+    /// A push of a record, beside send() of the same bytes and beside a file read straight into the arena.
     Push,
     /// Bytes a second over one connection on loopback, beside plain send() calls.
     Stream,
@@ -137,6 +138,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     if asked(What::Push) {
         say("push ...");
         push::measure(args.repeat, &mut report)?;
+        reserve::measure(args.repeat, &mut report)?;
     }
     if asked(What::Stream) {
         say("stream ...");

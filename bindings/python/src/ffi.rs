@@ -1,4 +1,4 @@
-//! The two places where Python hands out raw memory and raw file descriptors.
+//! The two places where Python hands out raw memory and raw file descriptors. `reservation` hands memory to Python.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 
 /// `Py_buffer`. The stable ABI has it from 3.11 on, unchanged; 3.9 and 3.10 have the same layout and export the calls.
 #[repr(C)]
-struct RawBuffer {
+pub(crate) struct RawBuffer {
     buf: *mut c_void,
-    obj: *mut PyObject,
+    pub(crate) obj: *mut PyObject,
     len: Py_ssize_t,
     itemsize: Py_ssize_t,
     readonly: c_int,

@@ -23,6 +23,7 @@ mod guard;
 mod link;
 mod network;
 mod receiver;
+mod reservation;
 mod room;
 mod sender;
 mod sink;
@@ -48,6 +49,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     sink::register(module)?;
     network::register(module)?;
     module.add_class::<events::SinkEvents>()?;
+    module.add_class::<reservation::Reservation>()?;
     fate::register(module)?;
     stats::register(module)?;
     receiver::register(module)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshwire::{RingConfig, SinkConfig, SinkId};
+use freshwire::{Meta, PushError, RingConfig, SinkConfig, SinkId};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -14,6 +14,7 @@ use crate::core::{About, Core, How};
 use crate::engine::Engine;
 use crate::errors::raise;
 use crate::ffi::{duplicate, with_bytes};
+use crate::reservation::Reservation;
 use crate::room::{Left, Room, Watched};
 use crate::sink::Sink;
 use crate::waiting::duration;
@@ -61,18 +62,29 @@ impl Sender {
         about: About,
     ) -> PyResult<(u64, Vec<Missed>)> {
         let meta = about.meta()?;
-        let ids: Vec<SinkId> =
-            sinks.iter().map(|sink| sink.get().id_in(&self.core)).collect::<PyResult<_>>()?;
         // Rings without room ask their policies, behind the engine's lock.
         let payload = with_bytes(payload, |bytes| Ok(bytes.to_vec()))?;
-        let (seq, missed) = self.core.with_detached(py, |sender| {
-            let meta = sender.producer().number(&meta);
-            let targets = ids.iter().copied();
+        self.to_all(py, sinks, &meta, |sender, targets, meta| {
             match how {
-                How::Push => sender.push_to_all(targets, &payload, &meta),
-                How::Replace => sender.replace_to_all(targets, &payload, &meta),
+                How::Push => sender.push_to_all(targets, &payload, meta),
+                How::Replace => sender.replace_to_all(targets, &payload, meta),
             }
-            .map_err(raise)?;
+            .map_err(raise)
+        })
+    }
+
+    /// Queues a record for several sinks by `put`, and lists those that missed it.
+    fn to_all(
+        &self,
+        py: Python<'_>,
+        sinks: &[Py<Sink>],
+        meta: &Meta,
+        put: impl FnOnce(&mut freshwire::Sender, Vec<SinkId>, &Meta) -> PyResult<usize> + Send,
+    ) -> PyResult<(u64, Vec<Missed>)> {
+        let ids = self.ids_of(sinks)?;
+        let (seq, missed) = self.core.with_detached(py, |sender| {
+            let meta = sender.producer().number(meta);
+            put(sender, ids.clone(), &meta)?;
             let missed: Vec<_> = sender.missed().iter().map(|&(id, error)| (id, raise(error))).collect();
             Ok((meta.seq, missed))
         })?;
@@ -83,6 +95,10 @@ impl Sender {
             }
         }
         Ok((seq, missed_sinks))
+    }
+
+    fn ids_of(&self, sinks: &[Py<Sink>]) -> PyResult<Vec<SinkId>> {
+        sinks.iter().map(|sink| sink.get().id_in(&self.core)).collect()
     }
 }
 
@@ -205,6 +221,45 @@ departures=False, network=..., kernel_horizon=1, kernel_zero_copy=False, preface
     ) -> PyResult<(u64, Vec<Missed>)> {
         let about = About { seq, key, layer, group, refs, generated, deadline, expires_in };
         self.put_to_all(py, &sinks, payload, How::Push, about)
+    }
+
+    /// Reserves memory of the arena for a record of at most `size` bytes for several sinks, to be committed with `commit_to_all`.
+    fn reserve(&self, py: Python<'_>, sinks: Vec<Py<Sink>>, size: usize) -> PyResult<Reservation> {
+        let meta = About::default().meta()?;
+        let ids = self.ids_of(&sinks)?;
+        let reserved =
+            self.core.with_detached(py, |sender| sender.reserve_for_all(ids, size, &meta).map_err(raise))?;
+        Reservation::new(py, reserved, self.core.born)
+    }
+
+    /// Queues the first `size` bytes of a reservation of `Sender.reserve` for several sinks, by default all, without a copy. Returns what
+    /// `push_to_all` returns; raises what `Sink.commit` raises.
+    #[pyo3(signature = (sinks, reservation, size = None, *, seq = None, key = 0, layer = 0, group = 0, refs = (0, 0), generated = None, deadline = None, expires_in = None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
+    fn commit_to_all(
+        &self,
+        py: Python<'_>,
+        sinks: Vec<Py<Sink>>,
+        reservation: &Bound<'_, Reservation>,
+        size: Option<usize>,
+        seq: Option<u64>,
+        key: u64,
+        layer: u8,
+        group: u32,
+        refs: (u32, u32),
+        generated: Option<u64>,
+        deadline: Option<u64>,
+        expires_in: Option<f64>,
+    ) -> PyResult<(u64, Vec<Missed>)> {
+        let about = About { seq, key, layer, group, refs, generated, deadline, expires_in };
+        let meta = about.meta()?;
+        let filled = reservation.get().filled(py, size)?;
+        self.to_all(py, &sinks, &meta, |sender, targets, meta| {
+            filled.commit(|held| {
+                let reservation = held.take().ok_or(PushError::ForeignReservation)?;
+                sender.commit_to_all(targets, reservation, meta)
+            })
+        })
     }
 
     /// As `Sink.replace` for several sinks, with one number and one wake-up of the engine. Returns the record's number and the sinks

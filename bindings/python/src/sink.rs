@@ -4,7 +4,7 @@ use std::os::fd::{AsFd as _, IntoRawFd as _};
 use std::sync::{Arc, Mutex};
 
 use freshwire::sink::{CloseMode, Monitor};
-use freshwire::{Ended as Native, SinkId};
+use freshwire::{Ended as Native, PushError, SinkId};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -18,6 +18,7 @@ use crate::events::SinkEvents;
 use crate::fate::Fates;
 use crate::ffi::with_bytes;
 use crate::guard::drop_apart;
+use crate::reservation::Reservation;
 use crate::room::Room;
 use crate::stats::Stats;
 use crate::waiting::{duration, interruptible};
@@ -152,6 +153,50 @@ impl Sink {
     ) -> PyResult<u64> {
         let about = About { seq, key, layer, group, refs, generated, deadline, expires_in };
         self.put(payload, How::Replace, about)
+    }
+
+    /// Reserves memory of the sender's arena for a record of at most `size` bytes, which the program writes there and then commits.
+    ///
+    /// Raises what `push` would raise.
+    fn reserve(&self, py: Python<'_>, size: usize) -> PyResult<Reservation> {
+        check(py, &self.failure)?;
+        let meta = About::default().meta()?;
+        let reserved =
+            self.core.with_detached(py, |sender| sender.reserve(self.id, size, &meta).map_err(raise))?;
+        Reservation::new(py, reserved, self.core.born)
+    }
+
+    /// Queues the first `size` bytes of a reservation of this sink, by default all, without a copy, and returns the record's number. Its
+    /// buffers are released. The other arguments are those of `push`.
+    ///
+    /// Raises what `push` raises; the reservation can be committed again then. `BufferError` while something uses a part of a
+    /// buffer, `ValueError` for a reservation that was committed before or made elsewhere.
+    #[pyo3(signature = (reservation, size = None, *, seq = None, key = 0, layer = 0, group = 0, refs = (0, 0), generated = None, deadline = None, expires_in = None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
+    fn commit(
+        &self,
+        py: Python<'_>,
+        reservation: &Bound<'_, Reservation>,
+        size: Option<usize>,
+        seq: Option<u64>,
+        key: u64,
+        layer: u8,
+        group: u32,
+        refs: (u32, u32),
+        generated: Option<u64>,
+        deadline: Option<u64>,
+        expires_in: Option<f64>,
+    ) -> PyResult<u64> {
+        check(py, &self.failure)?;
+        let about = About { seq, key, layer, group, refs, generated, deadline, expires_in };
+        let meta = about.meta()?;
+        let filled = reservation.get().filled(py, size)?;
+        self.core.with_detached(py, |sender| {
+            filled.commit(|held| match held {
+                Some(reservation) => sender.commit(self.id, reservation, &meta),
+                None => Err(PushError::ForeignReservation),
+            })
+        })
     }
 
     /// Drops the queued records with this number. `True`: they will not be sent. `False`: too late.

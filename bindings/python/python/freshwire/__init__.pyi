@@ -168,6 +168,22 @@ class Sender:
         deadline: int | None = None,
         expires_in: float | None = None,
     ) -> tuple[int, list[tuple[Sink, FreshwireError]]]: ...
+    def reserve(self, sinks: list[Sink], size: int) -> Reservation: ...
+    def commit_to_all(
+        self,
+        sinks: list[Sink],
+        reservation: Reservation,
+        size: int | None = None,
+        *,
+        seq: int | None = None,
+        key: int = 0,
+        layer: int = 0,
+        group: int = 0,
+        refs: tuple[int, int] = (0, 0),
+        generated: int | None = None,
+        deadline: int | None = None,
+        expires_in: float | None = None,
+    ) -> tuple[int, list[tuple[Sink, FreshwireError]]]: ...
     def replace_to_all(
         self,
         sinks: list[Sink],
@@ -204,6 +220,21 @@ class Sink:
         *,
         key: int,
         seq: int | None = None,
+        layer: int = 0,
+        group: int = 0,
+        refs: tuple[int, int] = (0, 0),
+        generated: int | None = None,
+        deadline: int | None = None,
+        expires_in: float | None = None,
+    ) -> int: ...
+    def reserve(self, size: int) -> Reservation: ...
+    def commit(
+        self,
+        reservation: Reservation,
+        size: int | None = None,
+        *,
+        seq: int | None = None,
+        key: int = 0,
         layer: int = 0,
         group: int = 0,
         refs: tuple[int, int] = (0, 0),
@@ -302,6 +333,16 @@ class WebSocket:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+@final
+class Reservation:
+    @property
+    def buffers(self) -> tuple[memoryview, ...]: ...
+    @property
+    def size(self) -> int: ...
+    def release(self) -> None: ...
+    def __enter__(self) -> Reservation: ...
+    def __exit__(self, *exception: object) -> None: ...
 
 @final
 class SinkEvents:

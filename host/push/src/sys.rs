@@ -214,7 +214,7 @@ pub fn receive_one(
         (name_len, control_len) = (message.msg_namelen, message.msg_controllen.min(control.0.len()));
         received
     } else {
-        // A call that copies nothing else is a sixth cheaper (notebook, push and its alternatives).
+        // Copies nothing else (notebook, push and its alternatives).
         let (bytes, room) = (buffer.as_mut_ptr(), buffer.len());
         let (mut place, mut len) = (std::ptr::null_mut(), std::ptr::null_mut::<libc::socklen_t>());
         if detail == Detail::Source {

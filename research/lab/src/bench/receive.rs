@@ -2,13 +2,14 @@
 
 mod ends;
 mod plan;
+mod rivals;
 
 use std::net::UdpSocket;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use self::ends::Outcome;
-use self::plan::{KERNEL_BUFFER, Method, Plan, Rule};
+use self::plan::{KERNEL_BUFFER, Method, Plan, Rule, Traffic};
 use super::series::{Goal, Grid, Report, Unit};
 use crate::output::say;
 use anyhow::Context as _;
@@ -21,33 +22,45 @@ use freshwire_record::parse_duration;
 const GOALS: [(u64, f64); 2] = [(20_000, 0.0), (100_000, 0.1)];
 /// Datagrams a second of the overload, ten times as many as are read.
 const OVERLOAD: u64 = 20_000;
+/// Payload in bytes: a packet of Ethernet.
+const LEN: usize = 1400;
+/// Methods on one processor with another program.
+const SHARED: [Method; 4] = [Method::Recv, Method::RealTime, Method::PushThread, Method::PushUring];
 const CPU: Goal = Goal::AtMost(1.0);
 const CPU_PRELOADED: Goal = Goal::AtMost(1.1);
 const TAKE: Goal = Goal::AtMost(0.2);
 
-/// The halves of `receive`.
+/// The parts of `receive`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// A program that stalls now and then: losses and costs of each method.
     Stalls,
     /// A program that is too slow for good: how old what it reads is, with each rule.
     Overload,
+    /// A receiver on one processor with another program: what each gets.
+    Shared,
 }
 
 /// How `receive` measures.
 #[derive(Args)]
 pub(super) struct ReceiveArgs {
-    /// Datagrams of 1400 bytes a second in `receive`.
+    /// Datagrams a second in `receive`.
     #[arg(long, value_name = "RATE", value_delimiter = ',', default_values_t = [20_000, 100_000],
         value_parser = clap::value_parser!(u64).range(1000..=1_000_000))]
     receive_rate: Vec<u64>,
+    /// Payload of a datagram in `receive`, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = LEN as u32, value_parser = clap::value_parser!(u32).range(16..=8000))]
+    receive_len: u32,
+    /// Datagrams that the sender of `receive` hands over at once (`UDP_SEGMENT`): a path that coalesces.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    receive_segments: u32,
     /// How long each repetition of `receive` sends.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
     receive_time: Duration,
     /// Ways to receive in `receive`; every one that the machine has if not given.
     #[arg(long, value_name = "METHOD", value_delimiter = ',', value_enum)]
     receive_method: Vec<Method>,
-    /// Which half of `receive`; both if not given.
+    /// Which part of `receive`; all if not given.
     #[arg(long, value_name = "PART", value_enum)]
     receive_part: Option<Part>,
     /// A process that the bench starts itself: an end of `receive`.
@@ -56,6 +69,13 @@ pub(super) struct ReceiveArgs {
 }
 
 impl ReceiveArgs {
+    fn traffic(&self, rate: u64) -> Traffic {
+        let count = (rate as f64 * self.receive_time.as_secs_f64()).max(1.0) as u64;
+        let len = self.receive_len as usize;
+        // One call sends at most 64 KiB.
+        Traffic { rate, count, len, segments: (self.receive_segments as usize).min(65_000 / len) }
+    }
+
     /// Runs an end, if this process is one.
     pub(super) fn work(&self) -> Option<anyhow::Result<ExitCode>> {
         let plan = self.receive_worker.as_ref()?;
@@ -75,8 +95,12 @@ pub(super) fn measure(repeat: u32, args: &ReceiveArgs, report: &mut Report) -> a
             report.notes.join("; ")
         );
         for &rate in &args.receive_rate {
-            stalls(repeat, rate, args.receive_time, &methods, report)?;
+            stalls(repeat, args.traffic(rate), &methods, report)?;
         }
+    }
+    if asked(Part::Shared) {
+        let methods = available(&SHARED, report);
+        shared(repeat, args.traffic(OVERLOAD), &methods, report)?;
     }
     if asked(Part::Overload) {
         overload(repeat, args.receive_time, report)?;
@@ -103,7 +127,8 @@ fn available(wanted: &[Method], report: &mut Report) -> Vec<Method> {
 /// Why this machine does not have a method.
 fn obstacle(method: Method) -> Option<String> {
     match method {
-        Method::Recv | Method::Recvmmsg | Method::Large | Method::PushThread => None,
+        Method::Recv | Method::Recvmmsg | Method::Large | Method::Monitored | Method::PushThread => None,
+        Method::RealTime => real_time_obstacle(),
         Method::PushUring => freshwire_push::probe_io_uring().err().map(|error| error.to_string()),
         Method::PacketRing => PacketRing::open(1, 9, 0).err().map(|error| error.to_string()),
         Method::Preloaded => crate::product::program().err().map(|error| format!("{error:#}")),
@@ -114,21 +139,28 @@ fn obstacle(method: Method) -> Option<String> {
     }
 }
 
-fn stalls(
-    repeat: u32,
-    rate: u64,
-    time: Duration,
-    methods: &[Method],
-    report: &mut Report,
-) -> anyhow::Result<()> {
-    // Lives as long as the report.
-    let bench: &'static str = format!("receive, {rate}/s").leak();
-    let count = (rate as f64 * time.as_secs_f64()).max(1.0) as u64;
+/// Tried in a thread that ends.
+fn real_time_obstacle() -> Option<String> {
+    let tried = std::thread::spawn(|| rivals::take_real_time().err().map(|error| error.to_string()));
+    tried.join().ok().flatten()
+}
+
+/// The name of a part of the report. It lives as long as the report.
+fn name(traffic: Traffic) -> &'static str {
+    let Traffic { rate, len, segments, .. } = traffic;
+    let len = if len == LEN { String::new() } else { format!(", {len} bytes") };
+    let segments = if segments == 1 { String::new() } else { format!(", {segments} at once") };
+    format!("receive, {rate}/s{len}{segments}").leak()
+}
+
+fn stalls(repeat: u32, traffic: Traffic, methods: &[Method], report: &mut Report) -> anyhow::Result<()> {
+    let Traffic { rate, count, .. } = traffic;
+    let bench = name(traffic);
     let mut places = vec![[0; 4]; methods.len()];
     for repetition in 1..=repeat {
         for (place, &method) in places.iter_mut().zip(methods) {
             say(&format!("{bench}, {}: repetition {repetition} of {repeat} ...", method.text()));
-            let plan = Plan::Stall { method, rate, count, seed: repetition.into() };
+            let plan = Plan::Stall { method, traffic, seed: repetition.into() };
             let Outcome { received, cpu_ns, take_ns, .. } = ends::run(&plan)?;
             let lost = count - received.min(count);
             let mut add = |what: &str, unit, value| {
@@ -169,15 +201,46 @@ fn stalls(
     Ok(())
 }
 
+/// The receiver's losses and the other program's share, when both are on one processor.
+fn shared(repeat: u32, traffic: Traffic, methods: &[Method], report: &mut Report) -> anyhow::Result<()> {
+    const BENCH: &str = "receive, beside another program";
+    const COLUMNS: [&str; 3] = ["lost", "processor of the other", "its longest wait"];
+    let mut rows = Vec::new();
+    for repetition in 1..=repeat {
+        for &method in methods {
+            say(&format!("{BENCH}, {}: repetition {repetition} of {repeat} ...", method.text()));
+            let outcome = ends::run(&Plan::Shared { method, traffic, seed: repetition.into() })?;
+            let lost = traffic.count - outcome.received.min(traffic.count);
+            let values = [
+                (Unit::Percent, lost as f64 * 100.0 / traffic.count as f64),
+                (Unit::Percent, 100.0 * outcome.beside),
+                (Unit::Nanoseconds, outcome.beside_waits_ns),
+            ];
+            let mut places = Vec::new();
+            for (what, (unit, value)) in COLUMNS.into_iter().zip(values) {
+                places.push(Some(report.add(BENCH, &format!("{}: {what}", method.text()), unit, value)));
+            }
+            if repetition == 1 {
+                rows.push((method.text().to_owned(), places));
+            }
+        }
+    }
+    let columns = COLUMNS.map(str::to_owned).to_vec();
+    let caption = format!("{} datagrams a second, both programs on one processor", traffic.rate);
+    report.grids.push(Grid { bench: BENCH, caption, columns, rows });
+    Ok(())
+}
+
 fn overload(repeat: u32, time: Duration, report: &mut Report) -> anyhow::Result<()> {
     const BENCH: &str = "receive, overload";
     const RULES: [Rule; 4] = [Rule::Kernel, Rule::Newest, Rule::Deadline, Rule::LatestByKey];
     let count = (OVERLOAD as f64 * time.as_secs_f64()).max(1.0) as u64;
+    let traffic = Traffic { rate: OVERLOAD, count, len: LEN, segments: 1 };
     let mut rows = Vec::new();
     for repetition in 1..=repeat {
         for rule in RULES {
             say(&format!("{BENCH}, {}: repetition {repetition} of {repeat} ...", rule.text()));
-            let mut ages = ends::run(&Plan::Slow { rule, rate: OVERLOAD, count })?.ages_ns;
+            let mut ages = ends::run(&Plan::Slow { rule, traffic })?.ages_ns;
             // The second half: the queue has its length by then.
             ages.drain(..ages.len() / 2);
             ages.sort_unstable();

@@ -20,12 +20,11 @@ use serde::{Deserialize, Serialize};
 use crate::bench::machine::processor_time;
 use crate::child::own_program;
 
-use super::plan::{DEADLINE, KERNEL_BUFFER, KEYS, Method, Plan, Rule};
+use super::plan::{DEADLINE, KERNEL_BUFFER, KEYS, Method, Plan, Rule, Traffic};
+use super::rivals;
 
-/// Payload in bytes: a packet of Ethernet.
-const LEN: usize = 1400;
 /// Memory of the program's, for the methods that have any.
-const MEMORY: usize = 64 << 20;
+pub(super) const MEMORY: usize = 64 << 20;
 /// Stalls in milliseconds, one of which comes after each working period.
 const STALLS: [u64; 4] = [5, 20, 50, 200];
 const WORKS: Duration = Duration::from_millis(100);
@@ -46,35 +45,51 @@ pub(super) struct Outcome {
     pub(super) take_ns: f64,
     /// Ages at the slow receiver: from sending to reading, in the order of reading.
     pub(super) ages_ns: Vec<u64>,
+    /// Share of a processor that the program beside has got, and the longest time in which it got nothing.
+    pub(super) beside: f64,
+    pub(super) beside_waits_ns: f64,
 }
 
 /// Runs one end, and prints what it has seen.
 pub(super) fn work(plan: &Plan) -> anyhow::Result<()> {
     let outcome = match plan {
-        Plan::Send { to, rate, count } => return send(*to, *rate, *count).context("cannot send"),
-        Plan::Stall { method, rate, count, seed } => stall(*method, *rate, *count, *seed)?,
-        Plan::Slow { rule, rate, count } => slow(*rule, *rate, *count)?,
+        Plan::Send { to, traffic } => {
+            rivals::run_anywhere()?;
+            return send(*to, *traffic).context("cannot send");
+        }
+        Plan::Stall { method, traffic, seed } => stall(*method, *traffic, *seed, false)?,
+        Plan::Shared { method, traffic, seed } => shared(*method, *traffic, *seed)?,
+        Plan::Beside { time } => rivals::compute(*time),
+        Plan::Slow { rule, traffic } => slow(*rule, *traffic)?,
     };
     crate::output::print(&serde_json::to_string(&outcome)?)
 }
 
 /// Sends at an even rate. It catches up by at most a millisecond's worth at a time.
-fn send(to: SocketAddr, rate: u64, count: u64) -> io::Result<()> {
+fn send(to: SocketAddr, traffic: Traffic) -> io::Result<()> {
+    let Traffic { rate, count, len, segments } = traffic;
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.connect(to)?;
-    let mut payload = [7; LEN];
+    if segments > 1 {
+        let len = i32::try_from(len).unwrap_or(i32::MAX);
+        freshwire_push::sys::set_int(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, len)?;
+    }
+    let mut payload = vec![7; len * segments];
     let begin = now();
     let mut sent = 0;
     while sent < count {
         let elapsed = now().saturating_since(begin).as_micros() as u64;
         let due = (elapsed * rate / 1_000_000).min(count);
-        let until = due.min(sent + rate / 1000);
+        let until = due.min(sent + (rate / 1000).max(1));
         while sent < until {
-            payload[..8].copy_from_slice(&sent.to_ne_bytes());
-            payload[8..16].copy_from_slice(&now().as_nanos().to_ne_bytes());
-            match socket.send(&payload) {
+            let datagrams = segments.min((until - sent) as usize);
+            for (datagram, number) in payload.chunks_exact_mut(len).take(datagrams).zip(sent..) {
+                datagram[..8].copy_from_slice(&number.to_ne_bytes());
+                datagram[8..16].copy_from_slice(&now().as_nanos().to_ne_bytes());
+            }
+            match socket.send(&payload[..datagrams * len]) {
                 Err(error) if error.kind() != ErrorKind::ConnectionRefused => return Err(error),
-                _ => sent += 1,
+                _ => sent += datagrams as u64,
             }
         }
         std::thread::sleep(Duration::from_micros(250));
@@ -83,15 +98,20 @@ fn send(to: SocketAddr, rate: u64, count: u64) -> io::Result<()> {
 }
 
 /// The sender, in a process of its own and without a preloaded library.
-fn start_sender(to: SocketAddr, rate: u64, count: u64) -> anyhow::Result<Child> {
-    let plan = serde_json::to_string(&Plan::Send { to, rate, count })?;
+fn start_sender(to: SocketAddr, traffic: Traffic) -> anyhow::Result<Child> {
+    start(&Plan::Send { to, traffic }, Stdio::inherit()).context("cannot start the sender")
+}
+
+fn start(plan: &Plan, output: Stdio) -> anyhow::Result<Child> {
+    let plan = serde_json::to_string(plan)?;
     let mut command = own_program()?;
-    command.args(["bench", "--receive-worker", &plan]).env_remove("LD_PRELOAD").stdin(Stdio::null());
-    command.spawn().context("cannot start the sender")
+    command.args(["bench", "--receive-worker", &plan]).env_remove("LD_PRELOAD");
+    Ok(command.stdin(Stdio::null()).stdout(output).spawn()?)
 }
 
 enum Source {
     Socket(UdpSocket),
+    Monitored { socket: UdpSocket, _monitor: rivals::Monitor },
     Batched { socket: UdpSocket, batch: Box<Batch>, at: usize, len: usize },
     Ring { ring: Box<PacketRing>, _socket: UdpSocket },
     Push(Box<Receiver>),
@@ -106,6 +126,14 @@ impl Source {
         sockopt::set_socket_recv_buffer_size(&socket, KERNEL_BUFFER)?;
         let source = match method {
             Method::Recv | Method::Preloaded => Self::Socket(socket),
+            Method::RealTime => {
+                rivals::take_real_time()?;
+                Self::Socket(socket)
+            }
+            Method::Monitored => {
+                let monitor = rivals::Monitor::start(socket.try_clone()?, KERNEL_BUFFER, MEMORY)?;
+                Self::Monitored { socket, _monitor: monitor }
+            }
             Method::Large => {
                 sockopt::set_socket_recv_buffer_size(&socket, MEMORY)?;
                 Self::Socket(socket)
@@ -129,7 +157,7 @@ impl Source {
 
     fn take(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Socket(socket) => socket.recv(buffer),
+            Self::Socket(socket) | Self::Monitored { socket, .. } => socket.recv(buffer),
             Self::Push(receiver) => receiver.recv(buffer),
             Self::Module(ring) => ring.receive(buffer),
             Self::Ring { ring, .. } => ring.receive(buffer, END),
@@ -164,10 +192,10 @@ fn push(socket: UdpSocket, backend: Backend) -> anyhow::Result<Receiver> {
     Ok(receiver)
 }
 
-/// Receives all that comes, and does something else now and then.
-fn stall(method: Method, rate: u64, count: u64, mut seed: u64) -> anyhow::Result<Outcome> {
+/// Receives all that comes, and does something else now and then. `computes`: with the processor, else it sleeps.
+fn stall(method: Method, traffic: Traffic, mut seed: u64, computes: bool) -> anyhow::Result<Outcome> {
     let (mut source, address) = Source::new(method)?;
-    let mut sender = start_sender(address, rate, count)?;
+    let mut sender = start_sender(address, traffic)?;
     let mut buffer = [0; 2048];
     let (mut outcome, mut takes) = (Outcome::default(), Vec::new());
     let mut works = now();
@@ -188,7 +216,12 @@ fn stall(method: Method, rate: u64, count: u64, mut seed: u64) -> anyhow::Result
         }
         // The clock is read rarely, so that it is no part of the cost.
         if outcome.received % 16 == 0 && now().saturating_since(works) > WORKS {
-            std::thread::sleep(Duration::from_millis(STALLS[(random(&mut seed) % 4) as usize]));
+            let time = Duration::from_millis(STALLS[(random(&mut seed) % 4) as usize]);
+            if computes {
+                rivals::compute(time);
+            } else {
+                std::thread::sleep(time);
+            }
             works = now();
             timing = Some((works, TIMED));
         }
@@ -200,8 +233,20 @@ fn stall(method: Method, rate: u64, count: u64, mut seed: u64) -> anyhow::Result
     Ok(outcome)
 }
 
+/// Receives on the first processor, where another program computes.
+fn shared(method: Method, traffic: Traffic, seed: u64) -> anyhow::Result<Outcome> {
+    rivals::stay_on_first_processor()?;
+    let time = Duration::from_secs_f64(traffic.count as f64 / traffic.rate as f64);
+    let beside = start(&Plan::Beside { time }, Stdio::piped()).context("cannot start the program beside")?;
+    let outcome = stall(method, traffic, seed, true)?;
+    let output = beside.wait_with_output().context("the program beside is lost")?;
+    let beside: Outcome =
+        serde_json::from_slice(&output.stdout).context("the program beside says nothing")?;
+    Ok(Outcome { beside: beside.beside, beside_waits_ns: beside.beside_waits_ns, ..outcome })
+}
+
 /// Receives more slowly than the sender sends.
-fn slow(rule: Rule, rate: u64, count: u64) -> anyhow::Result<Outcome> {
+fn slow(rule: Rule, traffic: Traffic) -> anyhow::Result<Outcome> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot bind")?;
     let address = socket.local_addr()?;
     let (policy, classify): (_, Option<freshwire_push::Classify>) = match rule {
@@ -224,7 +269,7 @@ fn slow(rule: Rule, rate: u64, count: u64) -> anyhow::Result<Outcome> {
         }
     };
     let mut source = source;
-    let mut sender = start_sender(address, rate, count)?;
+    let mut sender = start_sender(address, traffic)?;
     let mut buffer = [0; 2048];
     let mut outcome = Outcome::default();
     // Until the sender has ended: what waits then is no overload any more.

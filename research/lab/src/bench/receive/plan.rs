@@ -19,6 +19,10 @@ pub(super) enum Method {
     Recv,
     Recvmmsg,
     Large,
+    /// A buffer that grows when a thread beside finds it half full, or datagrams lost.
+    Monitored,
+    /// A receiving thread of real-time priority.
+    RealTime,
     PacketRing,
     PushThread,
     PushUring,
@@ -32,6 +36,8 @@ impl Method {
             Self::Recv => "recv",
             Self::Recvmmsg => "recvmmsg of 32",
             Self::Large => "recv, largest buffer",
+            Self::Monitored => "recv, buffer by monitoring",
+            Self::RealTime => "recv, real-time reader",
             Self::PacketRing => "TPACKET_V3",
             Self::PushThread => "push by a thread",
             Self::PushUring => "push by io_uring",
@@ -61,10 +67,42 @@ impl Rule {
     }
 }
 
+/// What a sender sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Traffic {
+    /// Datagrams a second, and altogether.
+    pub(super) rate: u64,
+    pub(super) count: u64,
+    /// Payload of a datagram, in bytes.
+    pub(super) len: usize,
+    /// Datagrams that one call sends (`UDP_SEGMENT`); loopback and other paths with offload pass them together.
+    pub(super) segments: usize,
+}
+
 /// The task of a process of the bench.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Plan {
-    Send { to: SocketAddr, rate: u64, count: u64 },
-    Stall { method: Method, rate: u64, count: u64, seed: u64 },
-    Slow { rule: Rule, rate: u64, count: u64 },
+    Send {
+        to: SocketAddr,
+        traffic: Traffic,
+    },
+    Stall {
+        method: Method,
+        traffic: Traffic,
+        seed: u64,
+    },
+    /// As `Stall`, on one processor with [`Plan::Beside`], and with stalls that compute.
+    Shared {
+        method: Method,
+        traffic: Traffic,
+        seed: u64,
+    },
+    /// A program that computes for this long.
+    Beside {
+        time: Duration,
+    },
+    Slow {
+        rule: Rule,
+        traffic: Traffic,
+    },
 }

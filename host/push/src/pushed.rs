@@ -23,8 +23,7 @@ const ABOVE_PEAK: f64 = 1.3;
 /// Time for which a late owner is treated as if it had no lanes: the rule measured in the notebook, packet
 /// push; the value is chosen.
 const WARY_SECONDS: f64 = 1.0;
-/// Rates are measured over at least this time. The next look is about as far away, and what matters is what comes until
-/// then: over shorter times a burst of a few datagrams looks like a rate that nobody has to fear.
+/// Rates are measured over at least this time, which is about that to the next look. Over shorter times a burst of a few datagrams looks like a rate that nobody has to fear.
 const WINDOW: Duration = Duration::from_millis(1);
 /// The highest rate is forgotten with this time constant. Chosen, not measured.
 const PEAK_SECONDS: f64 = 0.5;
@@ -131,7 +130,7 @@ pub struct State {
     pushed_at: Option<u64>,
     accounted: f64,
     peak: f64,
-    /// What has arrived since the last rate was measured, and in what time.
+    /// Bytes that arrived since the last rate was measured, and in what time.
     window: (f64, Duration),
 }
 
@@ -500,7 +499,7 @@ impl PushedSocket {
         if pushed > 0 {
             state.counters.pushes += 1;
             state.counters.pushed += pushed;
-            // Of what the program has received the kernel may account for up to a quarter of the buffer, until then.
+            // The kernel may still account for datagrams that the program has received, up to a quarter of the buffer.
             let each = (before - state.used) / pushed as f64;
             if each > 0.0 && state.pushed_at == Some(state.native) {
                 state.accounted = each;

@@ -25,7 +25,7 @@ const LANES: usize = 16;
 /// not measured.
 const ROUNDS: usize = 256;
 thread_local! {
-    /// Where a receive puts what the kernel has coalesced with the datagram that it returns. Of the thread, because a receiver over
+    /// Where a receive puts what the kernel has coalesced with the datagram that it returns. It belongs to the thread, because a receiver over
     /// which little comes has to stay small.
     static SPILL: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }

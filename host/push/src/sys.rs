@@ -162,7 +162,7 @@ pub enum Detail {
 /// A datagram that was received past the program's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Direct {
-    /// Bytes of the datagram: more than the buffer's if it was too small. Of all datagrams together, if the kernel has
+    /// Bytes of the datagram: more than the buffer's if it was too small. The sum of all datagrams, if the kernel has
     /// coalesced several.
     pub len: usize,
     /// The source, if it was asked for.

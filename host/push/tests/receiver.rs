@@ -330,7 +330,7 @@ fn coalesced_datagrams_come_one_by_one(backend: Backend) {
 fn a_path_that_coalesces_later_keeps_boundaries(backend: Backend) {
     let (receiver, sender) = pair(backend, Config::default());
     let mut buffer = [0; 100];
-    // So many that the receiver no longer asks the kernel to coalesce.
+    // After 1000 of them the receiver no longer asks the kernel to coalesce.
     for index in 0..3000 {
         sender.send(&numbered(index, 64)).expect("send");
         assert_eq!((receiver.recv(&mut buffer).expect("datagram"), number(&buffer)), (64, index));

@@ -8,8 +8,7 @@ use std::net::UdpSocket;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use self::ends::Outcome;
-use self::plan::{KERNEL_BUFFER, Method, Plan, Rule, Traffic};
+use self::plan::{KERNEL_BUFFER, Method, Outcome, Plan, Rule, Traffic};
 use super::series::{Goal, Grid, Report, Unit};
 use crate::output::say;
 use anyhow::Context as _;

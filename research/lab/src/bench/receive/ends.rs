@@ -15,12 +15,11 @@ use freshwire_push::{Backend, Config, Policy, Receiver, Tag};
 use freshwire_record::Timestamp;
 use rustix::net::sockopt;
 use rustix::time::ClockId;
-use serde::{Deserialize, Serialize};
 
 use crate::bench::machine::processor_time;
 use crate::child::own_program;
 
-use super::plan::{DEADLINE, KERNEL_BUFFER, KEYS, Method, Plan, Rule, Traffic};
+use super::plan::{DEADLINE, KERNEL_BUFFER, KEYS, Method, Outcome, Plan, Rule, Traffic};
 use super::rivals;
 
 /// Memory of the program's, for the methods that have any.
@@ -34,21 +33,6 @@ const TIMED: u32 = 50;
 const END: Duration = Duration::from_secs(2);
 /// How long the slow receiver needs for a datagram.
 const SLOW: Duration = Duration::from_micros(500);
-
-/// A receiver's account.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Outcome {
-    pub(super) received: u64,
-    /// Processor time of the receiving process.
-    pub(super) cpu_ns: f64,
-    /// Median over stalls of the mean time of a receive after it.
-    pub(super) take_ns: f64,
-    /// Ages at the slow receiver: from sending to reading, in the order of reading.
-    pub(super) ages_ns: Vec<u64>,
-    /// Share of a processor that the program beside has got, and the longest time in which it got nothing.
-    pub(super) beside: f64,
-    pub(super) beside_waits_ns: f64,
-}
 
 /// Runs one end, and prints what it has seen.
 pub(super) fn work(plan: &Plan) -> anyhow::Result<()> {

@@ -79,6 +79,21 @@ pub(super) struct Traffic {
     pub(super) segments: usize,
 }
 
+/// A receiver's account.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Outcome {
+    pub(super) received: u64,
+    /// Processor time of the receiving process.
+    pub(super) cpu_ns: f64,
+    /// Median over stalls of the mean time of a receive after it.
+    pub(super) take_ns: f64,
+    /// Ages at the slow receiver: from sending to reading, in the order of reading.
+    pub(super) ages_ns: Vec<u64>,
+    /// Share of a processor that the program beside has got, and the longest time in which it got nothing.
+    pub(super) beside: f64,
+    pub(super) beside_waits_ns: f64,
+}
+
 /// The task of a process of the bench.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Plan {

@@ -14,7 +14,7 @@ use freshwire_push::{Precedence, sys};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::ClockId;
 
-use super::ends::Outcome;
+use super::plan::Outcome;
 use crate::bench::machine::processor_time;
 
 /// Time from one look of the monitor to the next. Chosen, not measured: the buffer of the bench is full within 2 ms at

@@ -20,8 +20,6 @@ fn call_all(id: u64) -> Vec<fw_status> {
     let (mut record, mut message, mut port) = (fw_received::default(), fw_message::default(), 0);
     let (mut new_sink, mut new_sender, mut new_connection) =
         (fw_sink::default(), fw_sender::default(), fw_connection::default());
-    let (reservation, mut new_reservation) = (fw_reservation { id }, fw_reservation::default());
-    let (mut data, mut len) = (null_mut(), 0);
     let websocket = fw_websocket { id };
     let (mut new_websocket, mut client_message, mut code) =
         (fw_websocket::default(), fw_websocket_message::default(), 0);
@@ -44,12 +42,6 @@ fn call_all(id: u64) -> Vec<fw_status> {
             fw_sink_clear_events(sink),
             fw_sink_poll_fate(sink, &raw mut fate),
             fw_sink_stats(sink, &raw mut stats),
-            fw_sink_reserve(sink, 1, null(), &raw mut new_reservation),
-            fw_sink_commit(sink, reservation, 0, null(), null_mut()),
-            fw_reservation_piece(reservation, 0, &raw mut data, &raw mut len),
-            fw_sender_reserve(sender, null(), 0, 1, null(), &raw mut new_reservation),
-            fw_sender_commit_to_all(sender, null(), 0, reservation, 0, null(), null_mut(), null_mut()),
-            fw_reservation_free(reservation),
             fw_sink_interject(sink, null(), 0),
             fw_sink_ended(sink, &raw mut ended),
             fw_sink_close(sink, FW_ABORT, 0, &raw mut ended),
@@ -101,6 +93,29 @@ fn call_all(id: u64) -> Vec<fw_status> {
         drop(unsafe { OwnedFd::from_raw_fd(socket) });
     }
     statuses
+}
+
+fn all_statuses(id: u64) -> impl Iterator<Item = fw_status> {
+    call_all(id).into_iter().chain(call_all_of_reservations(id)).chain(call_all_of_a1(id))
+}
+
+/// The calls of reservations, likewise.
+fn call_all_of_reservations(id: u64) -> [fw_status; 6] {
+    let (sink, sender) = (fw_sink { id }, fw_sender { id });
+    let (reservation, mut new_reservation) = (fw_reservation { id }, fw_reservation::default());
+    let (mut data, mut len) = (null_mut(), 0);
+    // SAFETY: every pointer is to a local value, or null where that is allowed.
+    #[allow(clippy::multiple_unsafe_ops_per_block, reason = "the same promise for all")]
+    unsafe {
+        [
+            fw_sink_reserve(sink, 1, null(), &raw mut new_reservation),
+            fw_sink_commit(sink, reservation, 0, null(), null_mut()),
+            fw_reservation_piece(reservation, 0, &raw mut data, &raw mut len),
+            fw_sender_reserve(sender, null(), 0, 1, null(), &raw mut new_reservation),
+            fw_sender_commit_to_all(sender, null(), 0, reservation, 0, null(), null_mut(), null_mut()),
+            fw_reservation_free(reservation),
+        ]
+    }
 }
 
 /// The calls of A1 beyond nodes and messages, likewise.
@@ -187,7 +202,7 @@ fn any_number_is_a_status() {
     bolero::check!().with_type::<u64>().for_each(|id| {
         // The handles of the other tests have small numbers and low generations.
         let id = *id | 1 << 62;
-        for status in call_all(id).into_iter().chain(call_all_of_a1(id)) {
+        for status in all_statuses(id) {
             assert_eq!(status, FW_DEAD_HANDLE);
         }
         assert_eq!(free_all(id), [FW_DEAD_HANDLE; 13]);
@@ -244,7 +259,7 @@ fn calls_in_any_order_never_crash() {
                 11 => ids.push(made_gated_sink(id, ids[usize::from(step) % ids.len()], &mut peers)),
                 12 if which % 8 == 0 => ids.push(made_link()),
                 _ => {
-                    for status in call_all(id).into_iter().chain(call_all_of_a1(id)) {
+                    for status in all_statuses(id) {
                         assert_ne!(status, FW_PANIC);
                     }
                 }

@@ -106,7 +106,7 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// Those of the system call. Nothing is filled then.
+    /// If the system call fails. Nothing is filled then.
     #[cfg(not(loom))]
     pub fn read_from(&mut self, source: impl std::os::fd::AsFd) -> io::Result<usize> {
         let pieces = self.pieces().take(MAX_PIECES);
@@ -142,7 +142,7 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// Those of `reader`. [`InvalidData`](io::ErrorKind::InvalidData) if it reports more bytes than there is space.
+    /// If `reader` fails, and [`InvalidData`](io::ErrorKind::InvalidData) if it reports more bytes than there is space.
     pub unsafe fn fill(&mut self, mut reader: impl io::Read) -> io::Result<usize> {
         let slice = |piece: NonNull<[u8]>| {
             // SAFETY: the memory belongs to this reservation, which is borrowed meanwhile. No other process writes to it,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use freshwire::{Engine, Meta, Reason, RingConfig, Sender, Sink, SinkConfig, choice};
 use freshwire_io::now;
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::loopback::pair;
 use super::series::{Report, Unit};
@@ -68,7 +69,8 @@ impl Stage {
         let mut sender = Sender::new(&config, &engine.handle())?;
         let (near, far) = pair()?;
         let sink = sender.add_sink(near, SinkConfig::new(choice::fifo()).ack_fates(false))?;
-        let mut file = tempfile::tempfile().context("cannot make a file")?;
+        let file = memfd_create("freshwire-records", MemfdFlags::CLOEXEC).context("cannot make a file")?;
+        let mut file = File::from(file);
         let buffer = vec![7; size];
         for _ in 0..records {
             file.write_all(&buffer)?;

@@ -137,8 +137,7 @@ def test_what_is_given_up_leaks_nothing(served, size, end):
             for buffer in buffers:
                 buffer[:1] = b"x"
             del fresh
-        del buffers
-        reservation = None
+        buffers = buffer = reservation = None
     nothing_is_left_behind(sinks[0])
     assert sinks[0].stats().committed == 0
 

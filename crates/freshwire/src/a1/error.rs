@@ -18,7 +18,7 @@ pub enum BindError {
     #[error("NodeConfig::attempt_delay is {0:?}, but must be 10 ms to 2 s")]
     AttemptDelay(Duration),
     /// There is no such number of threads.
-    #[error("NodeConfig::threads is {0}, but must be 1 to 256")]
+    #[error("{0} threads for a node: 1 to 256 are possible")]
     Threads(usize),
     /// A TCP connection may be of several A1 connections, which several threads may have.
     #[error(

@@ -64,9 +64,9 @@ class Published(unittest.TestCase):
             root = Path(folder)
             for path in (evidence.CATALOGUE, evidence.PUBLISHED):
                 shutil.copytree(ROOT / path, root / path)
-            result = root / evidence.PUBLISHED / "short" / "queue.jsonl"
+            result = root / evidence.PUBLISHED / "long" / "queue.jsonl"
             result.write_text(result.read_text().replace('"nic_packets": 300', '"nic_packets": 301'))
-            origins = root / evidence.PUBLISHED / "short" / "origins.json"
+            origins = root / evidence.PUBLISHED / "long" / "origins.json"
             changed = json.loads(origins.read_text())
             changed["queue"]["commands"] = ["another"]
             changed["queue"]["dirty"] = True

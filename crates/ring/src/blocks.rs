@@ -104,6 +104,14 @@ impl Blocks {
         self.users.len()
     }
 
+    /// The next `span` blocks that are used, in ascending order.
+    #[cfg(not(loom))]
+    pub(crate) fn upcoming(&mut self, span: u32) -> impl Iterator<Item = u32> + '_ {
+        let start = self.free.len().saturating_sub(span as usize);
+        self.free[start..].sort_unstable();
+        self.free[start..].iter().copied()
+    }
+
     /// A fresh block with one user.
     #[inline]
     pub(crate) fn alloc(&mut self) -> Option<u32> {

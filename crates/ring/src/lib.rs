@@ -53,6 +53,8 @@ mod error;
 mod fates;
 mod finished;
 mod layout;
+#[cfg(not(loom))]
+mod lend;
 mod limits;
 mod own;
 mod passing;

@@ -539,13 +539,18 @@ impl Producer {
         tail
     }
 
-    /// Sees to it that `span` blocks are free.
+    /// Sees to it that `span` blocks are free, and that no packet refers to the next ones.
     #[inline]
     pub(crate) fn make_blocks(&mut self, span: u32) -> Result<(), PushError> {
-        if self.blocks.available() >= span as usize {
-            return Ok(());
+        if self.blocks.available() < span as usize {
+            self.find_blocks(span)?;
         }
-        self.find_blocks(span)
+        #[cfg(not(loom))]
+        if self.region.has_lent() {
+            let inner = self.region.inner();
+            inner.renew(self.blocks.upcoming(span)).map_err(|_| PushError::OutOfBlocks)?;
+        }
+        Ok(())
     }
 
     #[cold]

@@ -8,6 +8,8 @@ use crate::error::{ClaimError, ConfigError, CreateError};
 use crate::layout::{
     ABI_VERSION, Config, FEATURE_PASSES_OVER, Header, Layout, MAGIC, NO_HOLD, RingHeader, Slot,
 };
+#[cfg(not(loom))]
+use crate::lend::LentBlocks;
 use crate::process::Claim;
 use crate::storage::Storage;
 use crate::sync::{AtomicU64, BlockAccess, Ordering};
@@ -36,7 +38,7 @@ impl Region {
     #[cfg(not(loom))]
     pub fn create(config: &Config) -> Result<Self, CreateError> {
         let layout = Layout::new(config)?;
-        let region = Self::from_storage(layout, Storage::create(&layout)?);
+        let region = Self::from_storage(layout, Storage::create(&layout)?, false);
         region.inner.initialise();
         Ok(region)
     }
@@ -50,7 +52,7 @@ impl Region {
     #[cfg(not(loom))]
     pub fn attach(fd: std::os::fd::OwnedFd) -> Result<Self, crate::AttachError> {
         let (layout, storage) = Storage::attach(fd)?;
-        Ok(Self::from_storage(layout, storage))
+        Ok(Self::from_storage(layout, storage, true))
     }
 
     /// Views a region that somebody else made and that is mapped already: `bytes` bytes at `base`, such as a kernel
@@ -73,7 +75,7 @@ impl Region {
     ) -> Result<Self, crate::AttachError> {
         // SAFETY: the caller vouches for the memory.
         let (layout, storage) = unsafe { Storage::foreign(base, bytes, Box::new(keeper)) }?;
-        Ok(Self::from_storage(layout, storage))
+        Ok(Self::from_storage(layout, storage, true))
     }
 
     /// Makes a region in this process's own memory: for one process, for tests and for provers.
@@ -83,7 +85,7 @@ impl Region {
     /// [`CreateError`] if the sizes are out of their limits, or the system has too little memory.
     pub fn heap(config: &Config) -> Result<Self, CreateError> {
         let layout = Layout::new(config)?;
-        let region = Self::from_storage(layout, Storage::heap(&layout)?);
+        let region = Self::from_storage(layout, Storage::heap(&layout)?, false);
         region.inner.initialise();
         Ok(region)
     }
@@ -119,8 +121,17 @@ impl Region {
         self.inner.storage.fd().map(AsFd::as_fd)
     }
 
-    fn from_storage(layout: Layout, storage: Storage) -> Self {
-        let inner = Inner { layout, storage, access: BlockAccess::new(layout.config.blocks) };
+    /// `is_used`: another process may have used its blocks.
+    fn from_storage(layout: Layout, storage: Storage, is_used: bool) -> Self {
+        #[cfg(loom)]
+        let _ = is_used;
+        let inner = Inner {
+            access: BlockAccess::new(layout.config.blocks),
+            #[cfg(not(loom))]
+            lent: LentBlocks::new(&layout, storage.fd().is_some(), is_used),
+            layout,
+            storage,
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -144,9 +155,21 @@ pub(crate) struct Inner {
     pub(crate) layout: Layout,
     storage: Storage,
     access: BlockAccess,
+    #[cfg(not(loom))]
+    pub(crate) lent: LentBlocks,
 }
 
 impl Inner {
+    #[cfg(not(loom))]
+    pub(crate) fn arena(&self) -> NonNull<u8> {
+        self.storage.arena()
+    }
+
+    #[cfg(not(loom))]
+    pub(crate) fn file(&self) -> Option<&std::os::fd::OwnedFd> {
+        self.storage.fd()
+    }
+
     fn initialise(&self) {
         let header = self.header();
         let layout = &self.layout;
@@ -280,6 +303,8 @@ pub(crate) struct ProducerRole {
 impl ProducerRole {
     pub(crate) fn claim(region: &Region, force: bool) -> Result<Self, ClaimError> {
         let claim = claim(&region.inner().header().producer_claim.0, force)?;
+        #[cfg(not(loom))]
+        region.inner().lent.set_producer(true);
         Ok(Self { region: region.clone(), claim })
     }
 
@@ -290,6 +315,8 @@ impl ProducerRole {
 
 impl Drop for ProducerRole {
     fn drop(&mut self) {
+        #[cfg(not(loom))]
+        self.region.inner().lent.set_producer(false);
         release_claim(&self.region.inner().header().producer_claim.0, self.claim);
     }
 }

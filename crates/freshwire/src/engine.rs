@@ -13,5 +13,7 @@ pub use freshwire_io::poll::Waker;
 pub(crate) use group::GroupShare;
 pub use group::{DEFAULT_FILL_FIRST, EngineGroup, EnginePool};
 pub use handle::EngineHandle;
+
+pub use crate::tcp::transfer::Transfer;
 pub(crate) use handle::NewSink;
 pub use thread::{Engine, EngineThread};

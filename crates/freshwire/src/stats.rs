@@ -50,6 +50,7 @@ pub struct SinkStats {
     unread: AtomicU64,
     unread_max: AtomicU64,
     held_unread_us: AtomicU64,
+    by_reference: AtomicU64,
     /// [`UnreadBy`], one more than its place; zero without a bound.
     unread_by: AtomicU8,
     times_held: AtomicU64,
@@ -125,6 +126,9 @@ pub struct SinkSnapshot {
     pub rtt: Duration,
     /// Smallest round trip. Acknowledged data reached the receiver about half of it earlier.
     pub min_rtt: Duration,
+    /// Those of `bytes` that were not copied: packets refer to the arena's pages. See
+    /// [`Transfer`](crate::engine::Transfer).
+    pub bytes_by_reference: u64,
     /// Write system calls; with the kernel's ring, calls that woke its sender.
     pub writes: u64,
     /// Invalid values found in the shared memory; each was skipped.
@@ -232,6 +236,11 @@ impl SinkStats {
         add(&self.bytes, bytes);
     }
 
+    /// Notes bytes that were handed over by reference.
+    pub(crate) fn on_lent(&self, bytes: u64) {
+        add(&self.by_reference, bytes);
+    }
+
     /// Notes the unsent bytes after a write.
     pub(crate) fn on_horizon(&self, horizon: u64) {
         self.horizon.store(horizon, Ordering::Relaxed);
@@ -317,6 +326,7 @@ impl SinkStats {
             }
         }
         SinkSnapshot {
+            bytes_by_reference: self.by_reference.load(Ordering::Relaxed),
             carrier: CarrierInUse::default(),
             committed,
             finished: load(&self.finished),

@@ -7,6 +7,7 @@ mod foreign;
 pub(crate) mod output;
 mod recent;
 pub(crate) mod sink;
+pub(crate) mod transfer;
 mod unread;
 
 use crate::turn::Scratch;

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use freshwire_record::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -7,6 +9,12 @@ pub fn now() -> Timestamp {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
     Timestamp::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
+/// Processor time that the calling thread has used.
+pub fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 #[cfg(test)]

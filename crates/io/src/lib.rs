@@ -14,7 +14,7 @@ mod stamps;
 pub mod tcp;
 pub mod udp;
 
-pub use clock::now;
+pub use clock::{now, thread_time};
 pub use heap::share_heap;
 pub use page::PageBuffer;
 pub use process::end_with_parent;

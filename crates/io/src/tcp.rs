@@ -2,6 +2,7 @@
 
 mod acks;
 mod batch;
+mod file;
 mod info;
 mod local;
 mod open;
@@ -36,6 +37,11 @@ impl IoSlice {
     /// Describes `len` bytes at `start`. Describing is safe, sending asks for the bytes to be readable.
     pub fn new(start: *const u8, len: usize) -> Self {
         Self(libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len })
+    }
+
+    /// Where they are.
+    pub fn start(&self) -> *const u8 {
+        self.0.iov_base.cast_const().cast()
     }
 
     /// The number of bytes described.

@@ -16,6 +16,7 @@ use crate::sink::shared::SinkShared;
 use crate::tcp::TcpScratch;
 use crate::tcp::batch::{Plan, PlannedWrite};
 use crate::tcp::sink::TcpSink;
+use crate::tcp::transfer::GatheredWrite;
 use crate::turn::offer::Payload;
 use crate::turn::{OfferOutcome, TurnOutcome};
 
@@ -106,6 +107,11 @@ impl AnySink {
         if let Self::Tcp(sink) = self {
             sink.slices(scratch, out);
         }
+    }
+
+    /// The write of these slices, over plain TCP.
+    pub(crate) fn gathered<'a>(&'a self, slices: &'a [IoSlice]) -> Option<GatheredWrite<'a>> {
+        if let Self::Tcp(sink) = self { Some(sink.gathered(slices)) } else { None }
     }
 
     /// Ends such a turn; see [`TcpSink::end_turn`].

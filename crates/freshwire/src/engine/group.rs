@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::handle::EngineHandle;
 use super::load::{Load, Place};
 use super::thread::{Engine, EngineThread};
+use crate::tcp::transfer::Transfer;
 
 /// Sinks of one sender that an engine gets before the next engine gets any, unless
 /// [`EngineGroup::fill_first`] says otherwise. At 1 Mbit/s each they take a few per cent of a processor.
@@ -81,6 +82,11 @@ impl EnginePool {
     /// Sets [`EngineHandle::set_io_uring`] of all.
     pub fn set_io_uring(&self, on: bool) {
         self.0.iter().for_each(|engine| engine.handle().set_io_uring(on));
+    }
+
+    /// Sets [`EngineHandle::set_transfer`] of all.
+    pub fn set_transfer(&self, transfer: Transfer) {
+        self.0.iter().for_each(|engine| engine.handle().set_transfer(transfer));
     }
 
     /// The engines as a group, for [`Sender::new`](crate::Sender::new).

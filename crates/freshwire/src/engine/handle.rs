@@ -26,6 +26,7 @@ use crate::sink::config::SinkConfig;
 use crate::sink::ended::CloseMode;
 use crate::sink::handle::{Server, Sink};
 use crate::sink::shared::SinkShared;
+use crate::tcp::transfer::Transfer;
 use crate::turn::offer::{Offer, Target};
 
 /// Adds sinks to an engine, from any thread.
@@ -209,6 +210,19 @@ impl EngineHandle {
         let Ok(mut scheduler) = self.scheduler.lock() else { return };
         if let Some(scheduler) = scheduler.as_mut() {
             scheduler.set_batching(on);
+        }
+    }
+
+    /// Sets how payload gets from the arena into TCP sockets. Default: [`Transfer::Auto`].
+    ///
+    /// By reference, packets refer to the arena's pages, and the processor copies nothing. Small pieces, encrypted streams, sinks that
+    /// note departures, sockets in blocking mode and regions that cannot [lend](freshwire_ring::Region::lend) are copied in any case.
+    /// [`SinkSnapshot::bytes_by_reference`](crate::stats::SinkSnapshot::bytes_by_reference) reports what was not.
+    pub fn set_transfer(&self, transfer: Transfer) {
+        // After a panic of a policy nothing is sent any more.
+        let Ok(mut scheduler) = self.scheduler.lock() else { return };
+        if let Some(scheduler) = scheduler.as_mut() {
+            scheduler.set_transfer(transfer);
         }
     }
 

@@ -17,7 +17,8 @@ use super::any_sink::AnySink;
 use super::load::Place;
 use crate::sink::ended::{CloseMode, Ended, SinkError};
 use crate::tcp::TcpScratch;
-use crate::tcp::batch::{Batching, PlannedWrite, write_together};
+use crate::tcp::batch::{Batching, PlannedWrite};
+use crate::tcp::transfer::Transfer;
 use crate::turn::offer::Payload;
 use crate::turn::offer::{Offer, Target};
 use crate::turn::{OfferOutcome, TurnOutcome};
@@ -263,11 +264,13 @@ fn turn_together(
     }
     let mut sent = Vec::with_capacity(writing.len());
     let outcome = {
-        let sockets = writing.iter().filter_map(|&at| lookups[at].entry.sink.socket());
-        let writes = sockets.zip(places.iter().map(|place: &Range<usize>| &slices[place.clone()]));
+        let places = writing.iter().zip(&places);
+        let gather =
+            |(&at, place): (&usize, &Range<usize>)| lookups[at].entry.sink.gathered(&slices[place.clone()]);
+        let writes: Vec<_> = places.filter_map(gather).collect();
         // SAFETY: the slices point into the sinks' own buffers and into arenas that their consumers keep mapped. Neither is
         // touched before the turns end below.
-        unsafe { write_together(writes, batch, &mut sent) }
+        unsafe { scratch.write.transfers.send_together(&writes, batch, &mut sent) }
     };
     // Where the batch has failed, a turn whose write did not start goes on as if the socket were full.
     for (&at, sent) in writing.iter().zip(sent) {
@@ -464,6 +467,11 @@ impl Scheduler {
     /// Whether many sinks are written to with one system call where the system can do that.
     pub(crate) fn set_batching(&mut self, on: bool) {
         self.batching = if on { Batching::Untried } else { Batching::Off };
+    }
+
+    /// Sets how payload gets from the arena into sockets.
+    pub(crate) fn set_transfer(&mut self, transfer: Transfer) {
+        self.scratch.write.transfers.set(transfer);
     }
 
     /// When a sink wants its next turn.

@@ -8,7 +8,9 @@ use freshwire_io::tcp::{IoSlice, MAX_SLICES, TcpSocket};
 use freshwire_ring::{Consumer, RawSlice};
 
 use super::committed::{CommittedRecords, Number};
+use super::transfer::{GatheredWrite, Transfers};
 use crate::sink::seal::Seal;
+use crate::stats::SinkStats;
 use crate::turn::offer::Payload;
 
 /// A stretch of the stream: framing bytes, then bytes of a committed record.
@@ -43,6 +45,14 @@ pub(crate) struct WriteTarget<'a> {
     pub(crate) socket: &'a TcpSocket,
     pub(crate) source: &'a Consumer,
     pub(crate) committed: &'a CommittedRecords,
+    pub(crate) stats: &'a SinkStats,
+}
+
+impl<'a> WriteTarget<'a> {
+    /// The write of these slices.
+    pub(crate) fn gathered(&self, slices: &'a [IoSlice]) -> GatheredWrite<'a> {
+        GatheredWrite { socket: self.socket, slices, region: self.source.region(), stats: self.stats }
+    }
 }
 
 /// An encrypted stretch of the stream.
@@ -68,6 +78,7 @@ pub(crate) struct WriteBuffers {
     raw: Vec<RawSlice>,
     slices: Vec<IoSlice>,
     plain: Vec<u8>,
+    pub(crate) transfers: Transfers,
     /// Records of which the last byte was handed over.
     pub(crate) ended: Vec<(Number, End)>,
     buffers: Buffers,
@@ -175,7 +186,8 @@ impl Output {
         if self.sealed.is_some() {
             return self.write_sealed(target, room);
         }
-        let slices = self.list(target, room);
+        self.list(target, room);
+        let WriteBuffers { slices, transfers, .. } = &mut *room;
         if self.is_apart {
             let listed: usize = slices.iter().map(IoSlice::byte_len).sum();
             // SAFETY: as below.
@@ -186,7 +198,7 @@ impl Output {
         }
         // SAFETY: header slices point into `self.buffers.heads`, body slices into the arena that `target.source` keeps mapped;
         // neither is touched before the call returns.
-        let Some(sent) = (unsafe { target.socket.send(slices) })? else { return Ok(None) };
+        let Some(sent) = (unsafe { transfers.send(target.gathered(slices)) })? else { return Ok(None) };
         Ok(Some(self.took(sent, room)))
     }
 

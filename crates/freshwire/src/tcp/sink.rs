@@ -301,8 +301,12 @@ impl TcpSink {
 
     /// Writes what is committed. False: the socket has no room.
     fn write(&mut self, now: Timestamp, scratch: &mut TcpScratch) -> io::Result<bool> {
-        let target =
-            WriteTarget { socket: &self.socket, source: &self.queue.consumer, committed: &self.committed };
+        let target = WriteTarget {
+            socket: &self.socket,
+            source: &self.queue.consumer,
+            committed: &self.committed,
+            stats: &self.queue.shared.stats,
+        };
         let written = self.output.write(target, &mut scratch.write)?;
         Ok(self.written(written, now, scratch))
     }

@@ -10,6 +10,7 @@ use super::TcpSink;
 use crate::sink::ended::SinkError;
 use crate::tcp::TcpScratch;
 use crate::tcp::output::WriteTarget;
+use crate::tcp::transfer::GatheredWrite;
 use crate::turn::TurnOutcome;
 
 impl TcpSink {
@@ -39,9 +40,21 @@ impl TcpSink {
 
     /// Adds what the write takes. It stays where it is until [`end_turn`](Self::end_turn).
     pub(crate) fn slices(&self, scratch: &mut TcpScratch, out: &mut Vec<IoSlice>) {
-        let target =
-            WriteTarget { socket: &self.socket, source: &self.queue.consumer, committed: &self.committed };
-        out.extend_from_slice(self.output.list(target, &mut scratch.write));
+        out.extend_from_slice(self.output.list(self.target(), &mut scratch.write));
+    }
+
+    /// The write of these slices.
+    pub(crate) fn gathered<'a>(&'a self, slices: &'a [IoSlice]) -> GatheredWrite<'a> {
+        self.target().gathered(slices)
+    }
+
+    fn target(&self) -> WriteTarget<'_> {
+        WriteTarget {
+            socket: &self.socket,
+            source: &self.queue.consumer,
+            committed: &self.committed,
+            stats: &self.queue.shared.stats,
+        }
     }
 
     /// Ends a turn after its first write, and makes its further ones.

@@ -1,0 +1,88 @@
+use super::*;
+
+/// Measures until both ways were tried, then counts what is chosen of further writes.
+fn choices(copy: f64, reference: f64, writes: u32) -> (u32, u32) {
+    let mut costs = Costs::default();
+    let mut chosen = (0, 0);
+    for write in 0..2 * FIRST_TRIALS + writes {
+        let method = costs.choose();
+        costs.learn(method, if method == Method::Copy { copy } else { reference });
+        if write >= 2 * FIRST_TRIALS {
+            match method {
+                Method::Copy => chosen.0 += 1,
+                Method::Reference => chosen.1 += 1,
+            }
+        }
+    }
+    chosen
+}
+
+#[test]
+fn the_cheaper_way_is_used_and_the_other_one_tried() {
+    for scale in [1e-3, 1.0, 1e3] {
+        for ratio in [0.01, 0.5, 0.9, 1.1, 2.0, 100.0] {
+            let (copied, by_reference) = choices(scale, scale * ratio, 3200);
+            let (used, tried) = if ratio < 1.0 { (by_reference, copied) } else { (copied, by_reference) };
+            assert!((99..=101).contains(&tried), "{scale} {ratio}: {tried} of 3200");
+            assert_eq!(used + tried, 3200);
+        }
+    }
+    assert_eq!(choices(1.0, f64::INFINITY, 3200).1, 100, "memory that cannot be lent");
+}
+
+#[test]
+fn a_change_is_noticed() {
+    let mut costs = Costs::default();
+    let mut run = |copy: f64, reference: f64| {
+        let mut last = Method::Copy;
+        // Enough trials for the mean to follow: some eight of one in 32.
+        for _ in 0..2000 {
+            last = costs.choose();
+            costs.learn(last, if last == Method::Copy { copy } else { reference });
+        }
+        costs.choices = 0;
+        last
+    };
+    assert_eq!(run(1.0, 0.5), Method::Reference);
+    assert_eq!(run(1.0, 2.0), Method::Copy);
+    assert_eq!(run(4.0, 2.0), Method::Reference);
+}
+
+#[test]
+fn a_write_is_taken_apart_at_what_is_lent() {
+    let page = 16 << 10;
+    let region = Region::create(&Config { rings: 1, slots: 8, block_bytes: page, blocks: 8 }).unwrap();
+    let (mut producer, mut consumer) = (region.producer().unwrap(), region.consumer(0).unwrap());
+    let _ = producer.push(0, &vec![1; 3 * page as usize], &Meta::default()).unwrap();
+    let (mut records, mut pieces) = (Vec::new(), Vec::new());
+    consumer.queue(1, &mut records);
+    let taken = consumer.take(records[0].index).unwrap();
+    consumer.slices(&taken, 0, usize::MAX, &mut pieces);
+    pieces.sort_by_key(|piece| piece.ptr.addr());
+    let head = [0; 100];
+    let slice = |piece: &RawSlice| IoSlice::new(piece.ptr, piece.len);
+    let short = RawSlice { len: 1000, ..pieces[0] };
+    let slices: Vec<_> = [IoSlice::new(head.as_ptr(), 100), slice(&short), IoSlice::new(head.as_ptr(), 100)]
+        .into_iter()
+        .chain(pieces.iter().map(slice))
+        .chain([IoSlice::new(head.as_ptr(), 100)])
+        .collect();
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = std::net::TcpStream::connect(socket.local_addr().unwrap()).unwrap();
+    let socket = TcpSocket::new(socket).unwrap();
+    let write =
+        GatheredWrite { socket: &socket, slices: &slices, region: &region, stats: &SinkStats::default() };
+    let mut parts = Vec::new();
+    list_parts(&write, &mut parts);
+    let whole = RawSlice { ptr: pieces[0].ptr, len: 3 * page as usize };
+    assert_eq!(parts, [Part::Copied(0..3), Part::Lent(3..6, whole), Part::Copied(6..7)]);
+    let foreign = Region::create(&Config { rings: 1, slots: 8, block_bytes: page, blocks: 8 }).unwrap();
+    list_parts(&GatheredWrite { region: &foreign, ..write }, &mut parts);
+    assert_eq!(parts, [Part::Copied(0..7)], "another region's");
+}
+
+#[test]
+fn fresh_pages_have_a_price() {
+    let price = measure_renewal();
+    assert!(price > 0.0 && price.is_finite(), "{price} ns per byte");
+}

@@ -80,6 +80,7 @@ impl Hub {
     pub fn new(config: HubConfig) -> io::Result<Self> {
         let pool = EnginePool::spawn(config.engines)?;
         pool.set_io_uring(config.io_uring);
+        pool.set_transfer(config.transfer);
         let engines = pool.group().fill_first(config.fill_first);
         let shared = Shared::new(config, engines);
         Ok(Self(Arc::new(Inner { shared: Arc::new(shared), streams: Mutex::default(), engines: pool })))

@@ -123,6 +123,9 @@ pub struct PathReport {
     pub bytes: u64,
     /// Acknowledged part of these.
     pub acked_bytes: u64,
+    /// Part of `bytes` that was sent by reference, without a copy.
+    #[serde(default)]
+    pub bytes_by_reference: u64,
     /// Estimated rate in bits per second while something was on the way; none before the first estimate.
     pub rate_bps: Option<u64>,
     /// Its rate; none in the first seconds.
@@ -305,6 +308,7 @@ impl From<&freshwire::stats::SinkSnapshot> for PathReport {
         Self {
             bytes: sink.bytes,
             acked_bytes: sink.acked,
+            bytes_by_reference: sink.bytes_by_reference,
             rate_bps: sink.rate.map(freshwire_record::Rate::bits_per_sec),
             carries: sink.path.map(RateReport::from),
             rtt_ms: millis(sink.rtt),

@@ -118,6 +118,12 @@ fn watcher_row(topic: &str, watcher: &WatcherReport, rates: &Rates) -> [String; 
     ]
 }
 
+/// The viewer's protocol, and whether most of its bytes are sent without a copy.
+fn protocol(viewer: &ViewerReport) -> String {
+    let is_by_reference = viewer.path.bytes_by_reference > viewer.path.bytes / 2;
+    format!("{}{}", viewer.protocol, if is_by_reference { ", by reference" } else { "" })
+}
+
 fn viewer_row(stream: &str, viewer: &ViewerReport, rates: &Rates) -> [String; COLUMNS] {
     let path = &viewer.path;
     let offered: u64 = viewer.offered.iter().sum();
@@ -126,7 +132,7 @@ fn viewer_row(stream: &str, viewer: &ViewerReport, rates: &Rates) -> [String; CO
     let reason = viewer.drops.iter().max_by_key(|(_, count)| **count).map_or("", |(reason, _)| reason);
     [
         format!("  {}", viewer.peer),
-        viewer.protocol.clone(),
+        protocol(viewer),
         viewer.user.clone().unwrap_or_default(),
         format!("{:.0} s", viewer.age_s),
         format!("{:.2}", rates.of(stream, viewer.id, path, viewer.age_s) / 1e6),

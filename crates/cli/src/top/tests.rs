@@ -28,6 +28,7 @@ fn viewer(bytes: u64) -> ViewerReport {
         drops: BTreeMap::from([("stale".to_owned(), 50)]),
         path: PathReport {
             bytes,
+            bytes_by_reference: bytes / 2 + 1,
             carries: Some(RateReport { bps: 300_000, at_least: false }),
             rtt_ms: 21.4,
             ..PathReport::default()
@@ -94,7 +95,7 @@ fn the_text_has_each_stream_and_viewer() {
     assert!(lines[1].ends_with("300 kbit/s"), "{}", lines[1]);
     let cells = [
         "192.0.2.1:5000",
-        "rtsp",
+        "rtsp, by reference",
         "anna",
         "10 s",
         "1.00",

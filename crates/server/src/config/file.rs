@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use freshwire::choice::MAX_RENDITIONS;
+use freshwire::engine::Transfer;
 use freshwire::network::{Dscp, NetworkQos};
 use freshwire_record::{Rate, parse_duration, parse_size};
 use serde::Deserialize;
@@ -146,6 +147,7 @@ struct HubSection {
     max_rate: Value,
     engines: Value,
     io_uring: Option<bool>,
+    transfer: Text,
 }
 
 #[derive(Deserialize)]
@@ -353,8 +355,24 @@ fn hub(section: HubSection) -> Result<HubConfig, Fault> {
     hub.congestion = section.congestion;
     hub.network = network(&section.dscp, &section.priority, &section.max_rate)?;
     hub.io_uring = section.io_uring.unwrap_or(hub.io_uring);
+    if let Some(text) = &section.transfer {
+        hub.transfer = transfer(text)?;
+    }
     set(&mut hub.engines, "engines", section.engines.as_ref(), parse_count, ("1", "64"))?;
     Ok(hub)
+}
+
+/// How payload gets into sockets.
+fn transfer(text: &Spanned<String>) -> Result<Transfer, Fault> {
+    match text.get_ref().as_str() {
+        "auto" => Ok(Transfer::Auto),
+        "copy" => Ok(Transfer::Copy),
+        "reference" => Ok(Transfer::Reference),
+        other => {
+            let message = format!("transfer: {other:?} is none of \"auto\", \"copy\" and \"reference\"");
+            Err(Fault::new(text.span(), message))
+        }
+    }
 }
 
 /// Service asked of the network.

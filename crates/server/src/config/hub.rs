@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use freshwire::engine::DEFAULT_FILL_FIRST;
+use freshwire::engine::{DEFAULT_FILL_FIRST, Transfer};
 use freshwire::network::NetworkQos;
 
 /// Limits and defaults of the hub.
@@ -43,6 +43,9 @@ pub struct HubConfig {
     pub fill_first: usize,
     /// Writes to many viewers with one system call, where the system has io_uring. Default `true`.
     pub io_uring: bool,
+    /// How payload gets from the arena into the sockets of viewers over TCP. Default: by reference where it is measured to take less
+    /// processor time.
+    pub transfer: Transfer,
 }
 
 impl Default for HubConfig {
@@ -65,6 +68,7 @@ impl Default for HubConfig {
             engines: default_engines(),
             fill_first: DEFAULT_FILL_FIRST,
             io_uring: true,
+            transfer: Transfer::Auto,
         }
     }
 }

@@ -76,6 +76,7 @@ fn all_sections() {
         latency = "1s"
         engines = 3
         io_uring = false
+        transfer = "copy"
         [streams.a]
         source = "film.ts"
         view = ["anna"]
@@ -94,6 +95,7 @@ fn all_sections() {
     assert_eq!(config.limits.max_publish_rate, freshwire_record::Rate::from_bits_per_sec(8_000_000));
     assert_eq!((config.hub.arena_bytes, config.hub.latency), (8 << 20, Some(Duration::from_secs(1))));
     assert_eq!((config.nice, config.hub.engines, config.hub.io_uring), (Some(5), 3, false));
+    assert_eq!(config.hub.transfer, freshwire::engine::Transfer::Copy);
     assert_eq!(config.streams["a"].source, Source::File("etc/film.ts".into()));
     let (anna, cam) = (&config.access.users["anna"].rights, &config.access.users["cam"].rights);
     assert!(anna.view.contain("a") && !anna.view.contain("b") && anna.publish.is_empty());
@@ -102,10 +104,14 @@ fn all_sections() {
 }
 
 /// Each text with what its error has to begin with.
-const WRONG: [(&str, &str); 25] = [
+const WRONG: [(&str, &str); 26] = [
     ("\n[rtps]\n", "etc/f.toml:2: unknown field `rtps`, expected one of `rtsp`"),
     ("[hub]\nlatency = 700", "etc/f.toml:2: latency: \"700\" is not a duration such as 50ms"),
     ("[hub]\nlatency = \"2h\"", "etc/f.toml:2: latency: 2h is not from 20ms to 1min"),
+    (
+        "[hub]\ntransfer = \"sendfile\"",
+        "etc/f.toml:2: transfer: \"sendfile\" is none of \"auto\", \"copy\" and \"reference\"",
+    ),
     ("[hub]\nengines = 0", "etc/f.toml:2: engines: 0 is not from 1 to 64"),
     ("[hub]\narena = true", "etc/f.toml:2: invalid type: boolean `true`, expected a number with a unit"),
     (

@@ -194,7 +194,7 @@ const WATCHER_METRICS: [Metric<WatcherSnapshot>; 8] = [
     }),
 ];
 
-const VIEWER_METRICS: [Metric<ViewerSnapshot>; 17] = [
+const VIEWER_METRICS: [Metric<ViewerSnapshot>; 18] = [
     ("viewer_age_at_commit_mean", "Mean age of a unit at its commit point", Some(Unit::Seconds), |viewer| {
         Some(Value::Gauge(viewer.sink.age_at_commit_mean.as_secs_f64()))
     }),
@@ -213,6 +213,12 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 17] = [
     ("viewer_sent", "Bytes handed to the carrier", Some(Unit::Bytes), |viewer| {
         Some(Value::Counter(viewer.sink.bytes))
     }),
+    (
+        "viewer_by_reference",
+        "Bytes handed to the carrier by reference, without a copy",
+        Some(Unit::Bytes),
+        |viewer| Some(Value::Counter(viewer.sink.bytes_by_reference)),
+    ),
     ("viewer_acked", "Bytes acknowledged", Some(Unit::Bytes), |viewer| {
         Some(Value::Counter(viewer.sink.acked))
     }),

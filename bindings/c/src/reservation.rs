@@ -17,22 +17,21 @@ pub(crate) struct ReservationObject(Mutex<Option<Reservation>>);
 handle!(fw_reservation, ReservationObject, "reservation");
 
 impl ReservationObject {
-    /// Calls `f` with the reservation.
-    fn with<R>(&self, f: impl FnOnce(&mut Reservation) -> Result<R>) -> Result<R> {
-        f(lock(&self.0).as_mut().ok_or_else(used_up)?)
+    /// Calls `f` with the reservation, of which the first `len` bytes are the record's. A call for the sender too has locked the sender
+    /// before.
+    fn with<R>(&self, len: usize, f: impl FnOnce(&mut Option<Reservation>) -> Result<R>) -> Result<R> {
+        let mut held = lock(&self.0);
+        let reservation = held.as_mut().ok_or_else(used_up)?;
+        let capacity = reservation.capacity();
+        reservation.set_len(len).map_err(|_| {
+            Failure::invalid(format!("{len} bytes in a reservation of {capacity}: reserve more"))
+        })?;
+        f(&mut held)
     }
 }
 
 fn used_up() -> Failure {
     Failure::new(fw_status::FW_DEAD_HANDLE, "the reservation was committed or freed")
-}
-
-/// Sets how many bytes of it are the record's.
-fn set_len(reservation: &mut Reservation, len: usize) -> Result<()> {
-    let capacity = reservation.capacity();
-    reservation
-        .set_len(len)
-        .map_err(|_| Failure::invalid(format!("{len} bytes in a reservation of {capacity}: reserve more")))
 }
 
 /// Reserves memory for a record of at most `len` bytes for a sink, which the program writes and then commits with fw_sink_commit:
@@ -106,9 +105,9 @@ pub unsafe extern "C" fn fw_reservation_piece(
         let data = unsafe { Out::new("data", data, std::ptr::null_mut()) }?;
         // SAFETY: as the caller promises.
         let len = unsafe { Out::new("len", len, 0) }?;
-        let piece = reservation.find()?.with(|reservation| {
-            set_len(reservation, offset)?;
-            Ok(reservation.pieces().next().map(|piece| (piece.cast::<u8>().as_ptr(), piece.len())))
+        let piece = reservation.find()?.with(offset, |held| {
+            let piece = held.as_mut().and_then(|reservation| reservation.pieces().next());
+            Ok(piece.map(|piece| (piece.cast::<u8>().as_ptr(), piece.len())))
         })?;
         let Some((start, bytes)) = piece else { return Ok(fw_status::FW_END) };
         len.put(bytes)?;
@@ -134,11 +133,15 @@ pub unsafe extern "C" fn fw_sink_commit(
         // SAFETY: as the caller promises.
         let meta = meta_of(unsafe { borrow("meta", meta) }?);
         let object = reservation.find()?;
-        let number = object.with(|reservation| {
-            set_len(reservation, len)?;
-            queue(sink, |sender, id| sender.commit(id, reservation, &meta))
+        let number = queue(sink, |sender, id| {
+            object.with(len, |held| {
+                let number = sender.commit(id, held.as_mut().ok_or_else(used_up)?, &meta)?;
+                *held = None;
+                Ok(number)
+            })
         })?;
-        reservation.free()?;
+        // Fails only if another call has freed the handle since.
+        let _ = reservation.free();
         // SAFETY: as the caller promises.
         unsafe { put_if_wanted("seq", seq, || Ok(number)) }
     })
@@ -165,10 +168,9 @@ pub unsafe extern "C" fn fw_sender_commit_to_all(
     // SAFETY: as the caller promises.
     unsafe {
         to_all(sender, sinks, meta, seq, |sender, ids, meta| {
-            let object = reservation.find()?;
-            object.with(|reservation| set_len(reservation, len))?;
-            let reserved = take(&object.0).ok_or_else(used_up)?;
-            reservation.free()?;
+            let reserved = reservation.find()?.with(len, |held| held.take().ok_or_else(used_up))?;
+            // Fails only if another call has freed the handle since.
+            let _ = reservation.free();
             sender.commit_to_all(ids, reserved, meta).map_err(Failure::from)
         })
     }

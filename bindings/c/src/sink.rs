@@ -11,7 +11,7 @@ use std::time::Duration;
 use freshwire::ring::Edit;
 use freshwire::sink::{CloseMode, Monitor};
 use freshwire::watch::{EndEvent, SinkEvents};
-use freshwire::{Ended, Meta, PushError, Rate, Reason, Sender, Sink, SinkId, Timestamp};
+use freshwire::{Ended, Meta, Rate, Reason, Sender, Sink, SinkId, Timestamp};
 
 use crate::border::{
     Failure, Out, Result, borrow, bytes, call, done, fw_status, get, nanos, once, put, put_if_wanted,
@@ -255,10 +255,13 @@ pub struct fw_stats {
 }
 
 #[inline]
-pub(crate) fn queue<R>(
+pub(crate) fn queue<R, E>(
     sink: fw_sink,
-    put: impl FnOnce(&mut Sender, SinkId) -> std::result::Result<R, PushError>,
-) -> Result<R> {
+    put: impl FnOnce(&mut Sender, SinkId) -> std::result::Result<R, E>,
+) -> Result<R>
+where
+    Failure: From<E>,
+{
     with_sink(sink.id, |object| object.sender.with(|sender| put(sender, object.id).map_err(Failure::from)))
 }
 

@@ -459,6 +459,63 @@ static void a_full_ring_leaves_the_reservation(void)
 	OK(fw_reservation_free(reservation));
 }
 
+#define ROUND 32
+
+struct committer {
+	struct fixture *it;
+	fw_reservation *reservations;
+	int is_for_all;
+	fw_status statuses[ROUND], missed[ROUND];
+};
+
+static void *commit_each(void *committer)
+{
+	struct committer *mine = committer;
+	fw_sender sender = mine->it->sender;
+	fw_sink sink = mine->it->sink;
+
+	for (int at = 0; at < ROUND; at++)
+		mine->statuses[at] = mine->is_for_all ?
+			fw_sender_commit_to_all(sender, &sink, 1, mine->reservations[at], 1, NULL, NULL, &mine->missed[at]) :
+			fw_sink_commit(sink, mine->reservations[at], 1, NULL, NULL);
+	return NULL;
+}
+
+static void two_threads_commit_a_reservation_once(void)
+{
+	fw_sink_config config = fw_sink_config_default();
+	fw_reservation reservations[ROUND];
+	struct fixture it;
+
+	config.ack_fates = 0;
+	it = fixture(config);
+	for (int round = 0; round < 300; round++) {
+		struct committer committers[] = {
+			{ .it = &it, .reservations = reservations },
+			{ .it = &it, .reservations = reservations, .is_for_all = 1 },
+		};
+		pthread_t threads[2];
+		char bytes[ROUND];
+
+		for (int at = 0; at < ROUND; at++)
+			UNTIL(fw_sender_reserve(it.sender, &it.sink, 1, 1, NULL, &reservations[at]) == FW_OK);
+		for (int which = 0; which < 2; which++)
+			CHECK(!pthread_create(&threads[which], NULL, commit_each, &committers[which]));
+		for (int which = 0; which < 2; which++)
+			JOIN(threads[which]);
+		for (int at = 0; at < ROUND; at++) {
+			int winner = committers[1].statuses[at] == FW_OK;
+
+			IS(FW_OK, committers[winner].statuses[at]);
+			IS(FW_DEAD_HANDLE, committers[!winner].statuses[at]);
+			CHECK(!winner || committers[1].missed[at] == FW_OK);
+			IS(FW_DEAD_HANDLE, fw_reservation_free(reservations[at]));
+		}
+		CHECK(recv(it.far, bytes, ROUND, MSG_WAITALL) == ROUND);
+	}
+	end(it);
+}
+
 int main(void)
 {
 	records_arrive_over_ipv6();
@@ -473,6 +530,7 @@ int main(void)
 	a_refused_sink_costs_no_ring();
 	a_record_is_written_into_the_arena();
 	a_full_ring_leaves_the_reservation();
+	two_threads_commit_a_reservation_once();
 	printf("loopback: ok\n");
 	return 0;
 }

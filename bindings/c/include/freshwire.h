@@ -338,62 +338,6 @@ typedef struct {
   uint64_t deadline;
 } fw_change;
 
-// FW_ACKED, FW_SENT, FW_DROPPED or FW_REFUSED.
-typedef uint32_t fw_outcome;
-
-// What became of a record. Times are nanoseconds of fw_now; 0 is unknown.
-typedef struct {
-  // The record's number.
-  uint64_t seq;
-  // When its first byte was handed to the carrier.
-  uint64_t committed_at;
-  // When its last byte was, or when it was dropped.
-  uint64_t finished_at;
-  // When its last byte was acknowledged.
-  uint64_t acked_at;
-  // When its last byte entered the queueing discipline of the network interface, with `departures`.
-  uint64_t scheduled_at;
-  // When the interface's driver had its last byte for the device, with `departures`.
-  uint64_t departed_at;
-  // How it ended.
-  fw_outcome outcome;
-  // Bytes committed and not yet on the wire at its commit point.
-  uint32_t horizon;
-  // Reason of a drop, as the ring's ABI numbers it. From 1 on: expired, predicted late, window's end, layer shed, superseded,
-  // reference lost, application. From 8 on: abandoned, closed, sender lost, holder lost, invalid, connection lost.
-  uint8_t reason;
-} fw_fate;
-
-// Counters of a sink. Times are nanoseconds, rates bits per second, 0 while unknown.
-typedef struct {
-  // Records of which at least one byte was committed.
-  uint64_t committed;
-  // Records whose last byte was handed to the carrier.
-  uint64_t finished;
-  // Records dropped.
-  uint64_t dropped;
-  // Bytes handed to the carrier, framing included.
-  uint64_t bytes;
-  // Bytes that the peer has acknowledged.
-  uint64_t acked;
-  // Bytes committed and not on the wire after the last write.
-  uint64_t horizon;
-  // The largest horizon.
-  uint64_t horizon_max;
-  // Delivery rate.
-  uint64_t rate;
-  // Smoothed round trip.
-  uint64_t rtt;
-  // Smallest round trip.
-  uint64_t min_rtt;
-  // Write system calls.
-  uint64_t writes;
-  // Queued values that fw_sink_replace overwrote in place. The new value has the fate; these have none.
-  uint64_t overwritten;
-  // Time for which records were held back because the program had not read what its kernel has received, in nanoseconds.
-  uint64_t held_unread;
-} fw_stats;
-
 // Why a sink has ended, from FW_ENDED_CLOSED to FW_ENDED_OTHER; fw_last_error says more of all but the first.
 typedef uint32_t fw_ended;
 
@@ -411,18 +355,6 @@ typedef struct {
   // The number of the handle; 0 is none.
   uint64_t id;
 } fw_receiver;
-
-// A record that a receiver has read.
-typedef struct {
-  // When its last byte was read.
-  uint64_t arrived;
-  // Its bytes.
-  size_t len;
-  // The low 32 bits of its number.
-  uint32_t id;
-  // 1: the sender began it and gave it up; there are no bytes.
-  uint8_t abandoned;
-} fw_received;
 
 // An A1 node.
 typedef struct {
@@ -549,18 +481,6 @@ typedef struct {
 
 // Remove the record at `at`, and ask again.
 #define FW_DROP 2
-
-// The receiver's host has all of it.
-#define FW_ACKED 0
-
-// All of it was handed over; no acknowledgement is known.
-#define FW_SENT 1
-
-// It was dropped, because of `reason`.
-#define FW_DROPPED 2
-
-// It was never on the ring.
-#define FW_REFUSED 3
 
 // The records that the policy still wants are sent.
 #define FW_DRAIN 0
@@ -774,20 +694,6 @@ fw_status fw_sink_events(fw_sink sink,
 // Makes the descriptor of fw_sink_events unreadable until the next change. Call it before the next attempt, not after.
 fw_status fw_sink_clear_events(fw_sink sink);
 
-// Writes the next known fate of a record, each once. FW_NOTHING: there is none now.
-//
-// # Safety
-//
-// `fate` points to a writable structure.
-fw_status fw_sink_poll_fate(fw_sink sink, fw_fate *fate);
-
-// Writes the counters of a sink, also after its end.
-//
-// # Safety
-//
-// `stats` points to a writable structure.
-fw_status fw_sink_stats(fw_sink sink, fw_stats *stats);
-
 // Name of the carrier in use: "tcp", "kernel-ring", "kernel-fed", "a1" or "a1-over-tcp"; NULL for a dead handle.
 const char *fw_sink_carrier(fw_sink sink);
 
@@ -820,104 +726,15 @@ fw_status fw_sink_close(fw_sink sink,
 // Frees a sink. One that was not closed finishes the record in progress, as long as its linger time permits, without waiting.
 fw_status fw_sink_free(fw_sink sink);
 
-// Reserves memory for a record of at most `len` bytes for a sink, which the program writes and then commits with fw_sink_commit:
-// fw_reservation_piece tells where. `meta` may be NULL; the policy drops stale records for it if the ring is full. Otherwise
-// as fw_sink_push. A reservation holds memory of the sender's arena and no place in the ring.
-//
-// # Safety
-//
-// `meta` is NULL or points to a valid value; `reservation` points to a writable handle.
-fw_status fw_sink_reserve(fw_sink sink,
-                          size_t len,
-                          const fw_meta *meta,
-                          fw_reservation *reservation);
-
-// Reserves memory for a record of at most `len` bytes for several sinks of a sender, to be committed with fw_sender_commit_to_all.
-// `meta` may be NULL; the policies drop stale records for it if the arena is full.
-//
-// # Safety
-//
-// `sinks` points to `count` handles; `meta` is NULL or points to a valid value; `reservation` points to a writable handle.
-fw_status fw_sender_reserve(fw_sender sender,
-                            const fw_sink *sinks,
-                            size_t count,
-                            size_t len,
-                            const fw_meta *meta,
-                            fw_reservation *reservation);
-
-// Writes where byte `offset` of the record goes, and how many bytes lie there in a row. A record that needs several blocks of the
-// arena may have several pieces: the next one begins at `offset` + `len`. FW_END behind the last byte. The memory is the
-// program's until the reservation is committed or freed; nothing may be written to it afterwards.
-//
-// # Safety
-//
-// `data` and `len` point to writable values.
-fw_status fw_reservation_piece(fw_reservation reservation,
-                               size_t offset,
-                               uint8_t **data,
-                               size_t *len);
-
-// Queues the first `len` bytes of a reservation, without a copy, and frees it; the rest of its memory is free at once. `meta` and
-// `seq` as in fw_sink_push. After a failure, such as FW_FULL, the reservation is as it was.
-//
-// # Safety
-//
-// `meta` and `seq` are NULL or point to a valid value. Nothing writes to the reservation's memory any more.
-fw_status fw_sink_commit(fw_sink sink,
-                         fw_reservation reservation,
-                         size_t len,
-                         const fw_meta *meta,
-                         uint64_t *seq);
-
-// Queues the first `len` bytes of a reservation of fw_sender_reserve for several sinks, and frees it. Otherwise as
-// fw_sender_push_to_all. A sink that misses the record does not get it later.
-//
-// # Safety
-//
-// As fw_sender_push_to_all. Nothing writes to the reservation's memory any more.
-fw_status fw_sender_commit_to_all(fw_sender sender,
-                                  const fw_sink *sinks,
-                                  size_t count,
-                                  fw_reservation reservation,
-                                  size_t len,
-                                  const fw_meta *meta,
-                                  uint64_t *seq,
-                                  fw_status *missed);
-
-// Gives a reservation back. Nothing may be written to its memory any more.
-fw_status fw_reservation_free(fw_reservation reservation);
-
-// Makes a receiver of a stream with FW_CHUNKED framing. The descriptor is duplicated. `max_record_bytes` of 0 is 16 MiB.
-//
-// # Safety
-//
-// `receiver` points to a writable handle.
-fw_status fw_receiver_new(int fd,
-                          size_t max_record_bytes,
-                          fw_receiver *receiver);
-
-// Waits at most `timeout` nanoseconds, FW_DEFAULT for ever, for the next record, and copies it to `buffer`. FW_NOTHING: none
-// came. FW_END: the stream has ended between two records. FW_SMALL_BUFFER: it has `record->len` bytes, and waits for a call with
-// a larger buffer.
-//
-// # Safety
-//
-// `buffer` points to `size` writable bytes, `record` to a writable structure.
-fw_status fw_receiver_next(fw_receiver receiver,
-                           uint64_t timeout,
-                           uint8_t *buffer,
-                           size_t size,
-                           fw_received *record);
-
-// Frees a receiver.
-fw_status fw_receiver_free(fw_receiver receiver);
-
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
 
 #endif  /* FRESHWIRE_H */
 
+#include "freshwire/reservation.h"
+#include "freshwire/fate.h"
+#include "freshwire/receiver.h"
 #include "freshwire/a1.h"
 #include "freshwire/policy.h"
 #include "freshwire/websocket.h"

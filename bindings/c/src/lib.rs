@@ -21,6 +21,7 @@ mod border;
 mod common;
 mod engine;
 mod fanout;
+mod fate;
 mod gate;
 mod group;
 mod handles;
@@ -44,6 +45,7 @@ pub use border::{fw_last_error, fw_status};
 pub use common::structures::*;
 pub use engine::*;
 pub use fanout::*;
+pub use fate::*;
 pub use gate::*;
 pub use group::*;
 pub use handles::{

@@ -73,6 +73,13 @@ pub struct Taken {
     extents: Extents,
 }
 
+impl Taken {
+    /// Slots that the record takes in its ring, and blocks in the arena.
+    pub fn slots(&self) -> usize {
+        self.extents.len()
+    }
+}
+
 /// Payload bytes in shared memory, for a system call such as `writev`.
 ///
 /// The other side may change them at any time, so form no reference to them.

@@ -50,6 +50,10 @@ impl Extents {
         block.copied().filter(|_| part < self.count)
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
     fn push(&mut self, block: u32) {
         match self.few.get_mut(self.count) {
             Some(place) => *place = block,

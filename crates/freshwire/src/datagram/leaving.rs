@@ -6,7 +6,7 @@ use std::time::Duration;
 use freshwire_io::tcp::Stage;
 use freshwire_io::udp::DepartureNote;
 use freshwire_record::Timestamp;
-use freshwire_ring::{Consumer, Taken};
+use freshwire_ring::{Config, Consumer, Taken};
 
 use crate::sink::departures::Departure;
 use crate::sink::shared::SinkShared;
@@ -23,6 +23,8 @@ pub(super) struct Leaving {
     next_id: u32,
     /// Oldest first, with consecutive numbers up to `next_id`.
     records: VecDeque<LeavingRecord>,
+    /// Slots of the ring that these have.
+    slots: usize,
     notes: Vec<DepartureNote>,
 }
 
@@ -41,6 +43,7 @@ impl Leaving {
     /// The record's last packet was handed over with that number.
     pub(super) fn add(&mut self, taken: Taken, finished: Timestamp) {
         self.next_id = self.next_id.wrapping_add(1);
+        self.slots += taken.slots();
         self.records.push_back(LeavingRecord { taken, finished, departure: Departure::default() });
     }
 
@@ -72,10 +75,20 @@ impl Leaving {
             }
         }
         let over = self.records.iter().take_while(|record| now >= record.finished + LONGEST_WAIT).count();
-        // Records that wait for a note keep their slots, and must leave room for others.
-        let most = consumer.region().config().slots as usize / 2;
-        let excess = self.records.len().saturating_sub(most);
+        let excess = self.excess(&consumer.region().config());
         self.complete(left.max(over).max(excess), consumer, shared);
+    }
+
+    /// The oldest records, whose slots and blocks the ring needs for others: half of either is enough for those that wait.
+    fn excess(&self, config: &Config) -> usize {
+        let most = config.slots.min(config.blocks) as usize / 2;
+        let mut slots = self.slots;
+        let is_excess = |record: &&LeavingRecord| {
+            let is_excess = slots > most;
+            slots -= record.taken.slots();
+            is_excess
+        };
+        self.records.iter().take_while(is_excess).count()
     }
 
     /// Completes all fates with what is known.
@@ -85,9 +98,54 @@ impl Leaving {
 
     fn complete(&mut self, count: usize, consumer: &mut Consumer, shared: &SinkShared) {
         for LeavingRecord { taken, finished, departure } in self.records.drain(..count) {
+            self.slots -= taken.slots();
             shared.departures().add(taken.record.index, departure);
             // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
             let _ = consumer.finish_for_good(&taken, finished);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use freshwire_ring::{Meta, Region};
+
+    use super::*;
+    use crate::carrier::CarrierInUse;
+
+    /// No note comes: a record of at most half the ring always finds room, whatever the sizes.
+    #[test]
+    fn records_without_notes_leave_half_the_ring_free() {
+        for slots in [2, 8, 64, 256] {
+            for blocks in [slots, slots * 4] {
+                for spans in [1, 2, 3, slots / 4, slots / 2, slots] {
+                    let config = Config { slots, blocks, block_bytes: 64, ..Config::default() };
+                    let region = Region::heap(&config).unwrap();
+                    let mut producer = region.producer().unwrap();
+                    let mut consumer = region.consumer(0).unwrap();
+                    let shared = SinkShared::new(CarrierInUse::Datagrams, None, None);
+                    let (mut leaving, mut records) = (Leaving::default(), Vec::new());
+                    let spans = spans.clamp(1, slots) as usize;
+                    for number in 0..4 * slots as usize {
+                        // The last block of some is not full.
+                        let payload = vec![0; spans * 64 - number % 64];
+                        let pushed = producer.push(0, &payload, &Meta::default());
+                        assert!(pushed.is_ok(), "{config:?}: record {number} of {spans} slots: {pushed:?}");
+                        consumer.queue(usize::MAX, &mut records);
+                        for record in &records {
+                            let taken = consumer.take(record.index).unwrap();
+                            assert_eq!(taken.slots(), spans);
+                            consumer.commit(&taken, Timestamp::ZERO, 0);
+                            leaving.add(taken, Timestamp::ZERO);
+                        }
+                        leaving.settle(Timestamp::ZERO, &mut consumer, &shared);
+                        let most = slots as usize / 2 / spans;
+                        assert_eq!(leaving.records.len(), most.min(number + 1), "{config:?}, {spans} slots");
+                    }
+                    leaving.end(&mut consumer, &shared);
+                    assert!(leaving.is_empty() && leaving.slots == 0, "{config:?}, {spans} slots");
+                }
+            }
         }
     }
 }

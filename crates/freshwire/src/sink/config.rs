@@ -72,7 +72,8 @@ pub struct SinkConfig {
     /// Whether fates say when the record's last byte [entered the queueing discipline](crate::Fate::scheduled_at) and
     /// [left for the device](crate::Fate::departed_at), by the kernel's timestamps: those of its first
     /// transmission. Over plain TCP, with `ack_fates`: each record is then a write of its own, and costs three more system calls. Over
-    /// datagrams, if the [path](crate::datagram::DatagramPath::notes_departures) notes them. For A1 see
+    /// datagrams, if the [path](crate::datagram::DatagramPath::notes_departures) notes them. Records that wait for notes take at most half of
+    /// the ring; the oldest beyond that have the times that are known by then. For A1 see
     /// [its configuration](crate::a1::SinkConfig::departures). Default: `false`.
     pub departures: bool,
     /// Interval at which the kernel polls an empty ring, for [`CarrierInUse::KernelRing`](crate::sink::CarrierInUse::KernelRing) only, at most a

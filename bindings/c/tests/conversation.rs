@@ -211,6 +211,39 @@ fn the_manuals_reservation_sends_a_file() {
     assert!(reader.join().expect("no panic").expect("bytes") == bytes, "the file arrives");
 }
 
+/// The manual's example, with fates of which each time is unknown once, and one that is complete.
+#[test]
+fn the_manuals_departures_are_those_that_are_known() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (source, program) = (scratch.path().join("departures.c"), scratch.path().join("departures"));
+    let block = block_of_the_manual("```c\nconfig.network.dscp");
+    let block: String = block.lines().map(|line| format!("\t{line}\n")).collect();
+    let text = format!(
+        "#include <freshwire.h>\n#include <stdio.h>\n\
+         static fw_fate fate;\n\
+         static fw_status poll_known(fw_sink sink, fw_fate *known)\n{{\n\t(void)sink, (void)known;\n\treturn FW_OK;\n}}\n\
+         static void wait_for_events(fw_sink sink)\n{{\n\t(void)sink;\n}}\n\
+         static void report(uint64_t queued, uint64_t waited)\n\
+         {{\n\tprintf(\"%d %d\\n\", (int)queued, (int)waited);\n}}\n\
+         #define fw_sender_add_sink(...) FW_OK\n#define fw_sink_push(...) FW_OK\n\
+         #define fw_sink_poll_fate poll_known\n\
+         static int look(fw_sink_config config, fw_sink sink)\n{{\n{block}\n\t(void)config;\n\treturn 0;\n}}\n\
+         int main(void)\n{{\n\
+         \tfor (int known = 0; known < 8; known++) {{\n\
+         \t\tfate.committed_at = known & 1 ? 10 : 0;\n\
+         \t\tfate.scheduled_at = known & 2 ? 13 : 0;\n\
+         \t\tfate.departed_at = known & 4 ? 20 : 0;\n\
+         \t\tlook(fw_sink_config_default(), (fw_sink){{ 0 }});\n\t}}\n\
+         \treturn 0;\n}}\n"
+    );
+    std::fs::write(&source, text).expect("written");
+    let mut cc = Command::new("cc");
+    cc.args(WARNINGS).arg("-I").arg(folder().join("include")).arg(&source).arg("-o").arg(&program);
+    run(cc.arg("-L").arg(libraries()).arg("-lfreshwire_c"));
+    // Programs: own
+    assert_eq!(run(Command::new(&program).env("LD_LIBRARY_PATH", libraries())), "3 7\n");
+}
+
 #[test]
 fn the_header_is_one_of_cpp_too() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import TIMEOUT, needs, until
@@ -77,6 +78,16 @@ def test_the_handler_of_aiohttp():
             await runner.cleanup()
 
     asyncio.run(asyncio.wait_for(conversation(), TIMEOUT))
+
+
+def test_departures_are_those_that_are_known(capsys):
+    times = [(c, s, d) for c in (None, 10) for s in (None, 13) for d in (None, 20)]
+    fates = [SimpleNamespace(committed_at=c, scheduled_at=s, departed_at=d) for c, s, d in times]
+    sink = SimpleNamespace(push=lambda _payload: 0, fates=lambda: fates)
+    sender = SimpleNamespace(add_sink=lambda *_, **options: sink)
+    names = {"freshwire": freshwire, "choice": choice, "sender": sender, "stream": None}
+    exec(block("network = freshwire.NetworkQos("), names)
+    assert capsys.readouterr().out == "3 7\n"
 
 
 def test_a_reader_with_a_gate_has_few_old_records():

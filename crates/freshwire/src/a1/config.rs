@@ -28,6 +28,12 @@ pub const ATTEMPT_DELAYS: RangeInclusive<Duration> = Duration::from_millis(10)..
 /// The most threads of a node. Chosen, not measured: the processors of a large machine.
 pub const MAX_THREADS: usize = 256;
 
+/// Handshakes that one of several threads still permits at a time: the kernel spreads them unevenly. Chosen, not measured.
+const MIN_HALF_OPEN: usize = 16;
+
+/// The same for handshakes of one address: several programs of a host may connect together. Chosen, not measured.
+const MIN_HALF_OPEN_PER_ADDRESS: usize = 4;
+
 /// Default size of the kernel's receive buffer, in bytes.
 const RECEIVE_BUFFER: usize = 2 << 20;
 
@@ -87,7 +93,8 @@ pub struct NodeConfig {
     /// Threads that serve the node, from 1 to [`MAX_THREADS`], each with a socket at the node's address (`SO_REUSEPORT`) and
     /// connections of its own. The kernel gives it the datagrams of these connections, from whatever address they come. It is worth it
     /// where many connections need more than one processor; a single connection stays on one thread. `backlog` and
-    /// [`Limits`](super::Limits) are divided among the threads, and a pacing rate of `network` holds for each. With several threads
+    /// [`Limits`](super::Limits) are divided among the threads; each permits at least 16 half-open connections, and 4 of one address, if these
+    /// limits do. A pacing rate of `network` holds for each. With several threads
     /// there is no [`Node::group`](super::Node::group), and none accepts connections over TCP (`tcp_fallback`). Default: 1.
     pub threads: usize,
 }
@@ -218,8 +225,12 @@ impl NodeConfig {
         config.endpoint.shard = Shard::new(number, count);
         config.backlog = self.backlog.div_ceil(self.threads);
         let limits = &mut config.endpoint.limits;
-        for limit in [&mut limits.connections, &mut limits.half_open, &mut limits.half_open_per_address] {
-            *limit = limit.div_ceil(self.threads);
+        for (limit, least) in [
+            (&mut limits.connections, 0),
+            (&mut limits.half_open, MIN_HALF_OPEN),
+            (&mut limits.half_open_per_address, MIN_HALF_OPEN_PER_ADDRESS),
+        ] {
+            *limit = limit.div_ceil(self.threads).max(least.min(*limit));
         }
         for limit in
             [&mut limits.retries_per_second, &mut limits.responses_per_second, &mut limits.resets_per_second]
@@ -288,5 +299,29 @@ impl SinkConfig {
     pub fn departures(mut self, wanted: bool) -> Self {
         self.departures = wanted;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thread_keeps_places_for_handshakes() {
+        for threads in 1..=64 {
+            for most in [1, 3, 4, 5, 15, 16, 17, 64, 100] {
+                let mut config = NodeConfig::with_key(StaticKey::generate([7; 32])).threads(threads);
+                config.endpoint.limits.half_open = most;
+                config.endpoint.limits.half_open_per_address = most;
+                for number in 0..threads as u32 {
+                    let limits = config.of_thread(number).endpoint.limits;
+                    let named = format!("{most} among {threads} threads");
+                    for (limit, least) in [(limits.half_open, 16), (limits.half_open_per_address, 4)] {
+                        assert_eq!(limit, most.div_ceil(threads).max(least.min(most)), "{named}");
+                        assert!(limit <= most && limit * threads >= most, "{named}");
+                    }
+                }
+            }
+        }
     }
 }

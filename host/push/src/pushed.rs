@@ -9,7 +9,7 @@ use std::time::Duration;
 use freshwire_record::Timestamp;
 
 use crate::lock::{Guard, Lock};
-use crate::queue::{Arrival, Name, Queue};
+use crate::queue::{Arrival, COALESCED_MAX, MESSAGE_MAX, Name, Queue};
 use crate::sys::{self, Batch, Memory};
 use crate::threshold::Threshold;
 use crate::uring::Ring;
@@ -55,9 +55,6 @@ const LOAN: Duration = Duration::from_micros(50);
 /// Batches that one push takes at most: arrivals that are faster than the pusher do not keep the lock for
 /// ever. Chosen, not measured.
 const ROUNDS: usize = 32;
-
-/// A path that coalesces nothing in this number of datagrams is no longer asked to. Chosen, not measured.
-const TRIAL: u64 = 1000;
 
 /// How a [`PushedSocket`] treats its socket.
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,11 +105,6 @@ pub struct State {
     pub(crate) waiters: u32,
     /// Buffers of the receiver's own calls.
     pub(crate) batch: Option<Batch>,
-    /// Whether the kernel coalesces now, and the datagrams and coalesced datagrams received until it was switched on.
-    pub(crate) coalesces: bool,
-    trial: (u64, u64),
-    /// Nothing has come for some time: the next receive may find another path.
-    idled: bool,
     /// The ring by which the kernel receives. Its datagrams are older than those in the queue.
     pub(crate) ring: Option<Ring>,
     /// The ring's owner got the pusher's precedence, and the buffer is above the threshold since.
@@ -208,9 +200,6 @@ impl PushedSocket {
                 polled: false,
                 waiters: 0,
                 batch: None,
-                coalesces: rules.splits,
-                trial: (0, 0),
-                idled: false,
                 ring: None,
                 lent: false,
                 wary: 0.0,
@@ -309,45 +298,6 @@ impl PushedSocket {
         KernelCall(self)
     }
 
-    /// Switches `UDP_GRO` off if the path coalesces nothing, and on again after a silence. Without it a receive needs no control
-    /// messages. A receive calls this before it goes to the kernel.
-    pub(crate) fn try_coalescing(&self, state: &mut State) {
-        // Another thread in the kernel expects what it went there with.
-        if !self.rules.splits || self.others_in_kernel.load(Ordering::SeqCst) > 0 {
-            return;
-        }
-        let seen = self.native.load(Ordering::Relaxed) + state.counters.pushed;
-        let idled = std::mem::take(&mut state.idled);
-        if !state.coalesces {
-            if idled {
-                state.coalesces = self.set_coalescing(true);
-                state.trial = (seen, state.counters.coalesced);
-            }
-            return;
-        }
-        if state.counters.coalesced != state.trial.1 || idled {
-            state.trial = (seen, state.counters.coalesced);
-        } else if seen - state.trial.0 > TRIAL {
-            // Again after some datagrams: not each receive may ask.
-            state.trial.0 += TRIAL / 64;
-            if self.is_empty() {
-                state.coalesces = !self.set_coalescing(false);
-                // What came meanwhile may be coalesced, and only a socket with the option says so.
-                if !self.is_empty() {
-                    state.coalesces = self.set_coalescing(true);
-                }
-            }
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        sys::memory(self.fd).is_ok_and(|memory| memory.used == 0)
-    }
-
-    fn set_coalescing(&self, on: bool) -> bool {
-        sys::set_int(self.fd, libc::SOL_UDP, libc::UDP_GRO, on.into()).is_ok()
-    }
-
     /// Counts datagrams that were received from the kernel, past the program's memory.
     pub fn received(&self, datagrams: u64) {
         self.native.fetch_add(datagrams, Ordering::Relaxed);
@@ -388,7 +338,7 @@ impl PushedSocket {
             return (NextCheck::After(Duration::ZERO), false);
         }
         if due || (is_away && used > state.threshold.limit() * AWAY) {
-            if state.queue.certain_room() == 0 {
+            if self.certain_room(&state) == 0 {
                 // Only the program can make room.
                 return (NextCheck::After(FULL), false);
             }
@@ -400,7 +350,6 @@ impl PushedSocket {
         if now.saturating_since(state.active) > IDLE {
             state.queue.release();
             state.batch = None;
-            state.idled = true;
             return (NextCheck::Arrival, pushed);
         }
         // Free lanes are worth nothing while the owner does not run.
@@ -454,7 +403,7 @@ impl PushedSocket {
     fn learn(&self, state: &mut State, memory: Memory, native: u64, now: Timestamp) {
         let used = f64::from(memory.used);
         let taken = native.wrapping_sub(state.native) as f64 * state.accounted;
-        let posted = state.ring.as_mut().map_or(0, Ring::datagrams);
+        let posted = state.ring.as_mut().map_or(0, Ring::waiting);
         let growth = (used - state.used).max(0.0) + (posted as f64 - state.posted as f64) * state.accounted;
         let arrived = (growth + taken).max(0.0);
         state.posted = posted;
@@ -520,7 +469,7 @@ impl PushedSocket {
         let mut moved = 0;
         for _ in 0..ROUNDS {
             // What finds no room is better kept by the kernel, as long as it can.
-            let room = state.queue.certain_room().min(lanes);
+            let room = self.certain_room(state).min(lanes);
             if room == 0 {
                 break;
             }
@@ -536,9 +485,7 @@ impl PushedSocket {
                     break;
                 }
             };
-            let datagrams = take_in(&mut state.queue, batch, received, self.rules.splits, now, offset);
-            state.counters.coalesced += if datagrams > received as u64 { datagrams } else { 0 };
-            moved += datagrams;
+            moved += self.take_in(state, batch, received, now, offset);
             if found < lanes || received < wanted {
                 break;
             }
@@ -548,6 +495,40 @@ impl PushedSocket {
             let _ = sys::set_int(self.fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, -1);
         }
         moved
+    }
+
+    /// How many more messages of the kernel fit for certain.
+    pub(crate) fn certain_room(&self, state: &State) -> usize {
+        state.queue.certain_room(if self.rules.splits { COALESCED_MAX } else { MESSAGE_MAX })
+    }
+
+    /// Puts the first messages of a batch into the queue. `offset` is that of `CLOCK_REALTIME`. Returns how many datagrams they
+    /// were.
+    pub(crate) fn take_in(
+        &self,
+        state: &mut State,
+        batch: &Batch,
+        received: usize,
+        now: Timestamp,
+        offset: u64,
+    ) -> u64 {
+        let mut datagrams = 0;
+        for lane in 0..received {
+            let raw = batch.get(lane);
+            let notes = sys::notes(raw.control);
+            let arrival = Arrival {
+                payload: raw.payload,
+                control: raw.control,
+                name: Name::new(raw.name),
+                flags: raw.flags & !libc::MSG_TRUNC,
+                arrived: notes.arrived(now, offset),
+            };
+            let count =
+                push_each(&mut state.queue, &arrival, notes.segment.filter(|_| self.rules.splits), now);
+            state.counters.coalesced += if count > 1 { count } else { 0 };
+            datagrams += count;
+        }
+        datagrams
     }
 
     fn count(&self, state: &mut State, batch: &mut Batch) -> usize {
@@ -581,39 +562,8 @@ fn remember(state: &mut State, error: &io::Error) {
     }
 }
 
-/// Puts the first messages of a batch into a queue. `offset` is that of `CLOCK_REALTIME`. Returns how many datagrams they
-/// were; with `splits` a message may be several.
-pub(crate) fn take_in(
-    queue: &mut Queue,
-    batch: &Batch,
-    received: usize,
-    splits: bool,
-    now: Timestamp,
-    offset: u64,
-) -> u64 {
-    let mut datagrams = 0;
-    for lane in 0..received {
-        let raw = batch.get(lane);
-        let notes = sys::notes(raw.control);
-        let arrival = Arrival {
-            payload: raw.payload,
-            control: raw.control,
-            name: Name::new(raw.name),
-            flags: raw.flags & !libc::MSG_TRUNC,
-            arrived: notes.arrived(now, offset),
-        };
-        datagrams += push_each(queue, &arrival, notes.segment.filter(|_| splits), now);
-    }
-    datagrams
-}
-
 /// Puts a message into a queue, in datagrams of `segment` bytes if the kernel has coalesced them. Returns how many.
-pub(crate) fn push_each(
-    queue: &mut Queue,
-    arrival: &Arrival<'_>,
-    segment: Option<NonZeroUsize>,
-    now: Timestamp,
-) -> u64 {
+fn push_each(queue: &mut Queue, arrival: &Arrival<'_>, segment: Option<NonZeroUsize>, now: Timestamp) -> u64 {
     let Some(segment) = segment.filter(|segment| segment.get() < arrival.payload.len()) else {
         queue.push(arrival, now);
         return 1;

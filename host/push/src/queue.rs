@@ -57,6 +57,13 @@ struct Node {
     after: u32,
 }
 
+/// What a datagram takes at most, in bytes.
+pub const MESSAGE_MAX: usize = sys::DATAGRAM_MAX + sys::CONTROL_MAX;
+
+/// What a message of coalesced datagrams takes at most, in bytes: each has control messages and a last block of its own. Their
+/// number is `UDP_MAX_SEGMENTS` (linux/udp.h).
+pub const COALESCED_MAX: usize = sys::DATAGRAM_MAX + 128 * (sys::CONTROL_MAX + BLOCK);
+
 /// A bounded queue of datagrams with late choice. In order of arrival; one owner.
 pub struct Queue {
     blocks: usize,
@@ -155,13 +162,10 @@ impl Queue {
         self.drops
     }
 
-    /// How many more datagrams fit whatever their size; all if the policy makes room for them.
-    pub fn certain_room(&self) -> usize {
-        if matches!(self.policy, Policy::Newest) {
-            self.free_blocks * BLOCK / (crate::sys::DATAGRAM_MAX + crate::sys::CONTROL_MAX)
-        } else {
-            usize::MAX
-        }
+    /// How many more messages of at most `most` bytes fit, control messages and unused ends of blocks included; all if the policy
+    /// makes room for them.
+    pub fn certain_room(&self, most: usize) -> usize {
+        if matches!(self.policy, Policy::Newest) { self.free_blocks * BLOCK / most } else { usize::MAX }
     }
 
     /// Whether the policy has to see a datagram before an older one is read.

@@ -1,6 +1,5 @@
 //! The receiver that programs use.
 
-use std::cell::RefCell;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
@@ -13,9 +12,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 
 use crate::lock::Guard;
 use crate::policy::{Classify, Drops, Policy};
-use crate::pushed::{PushedSocket, Rules, State, push_each, take_in};
+use crate::pushed::{PushedSocket, Rules, State};
 use crate::pusher::Pusher;
-use crate::queue::{Arrival, Head, Name, Queue};
+use crate::queue::{COALESCED_MAX, Head, Name, Queue};
 use crate::sys::{self, Batch, Detail, Precedence};
 use crate::uring::{self, NoRing, Ring};
 
@@ -24,11 +23,6 @@ const LANES: usize = 16;
 /// Receives from the kernel by a policy that compares datagrams, before it answers: 4096 datagrams. Chosen,
 /// not measured.
 const ROUNDS: usize = 256;
-thread_local! {
-    /// Where a receive puts what the kernel has coalesced with the datagram that it returns. It belongs to the thread, because a receiver over
-    /// which little comes has to stay small.
-    static SPILL: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// The source of a datagram for a caller that does not ask for it.
 const UNKNOWN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
@@ -50,7 +44,8 @@ pub struct Config {
     /// What moves datagrams into the program's memory.
     pub backend: Backend,
     /// Receive datagrams of a sender several at a time where the path coalesces them (`UDP_GRO`). They are returned one by one
-    /// all the same. Bytes of the caller's buffer behind a datagram may change. With `io_uring` only if `longest` is 65,536 or more.
+    /// all the same, by a thread instead of `io_uring`. Needs 256 KiB of `memory`. Off by default: it saves no processor time
+    /// (`docs/push.md`).
     pub coalesces: bool,
     /// Size of the kernel's buffer, as `SO_RCVBUF` takes it; `None` for the largest that the system allows.
     pub kernel_buffer: Option<usize>,
@@ -59,7 +54,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// 16 MiB, the kernel's policy, coalesced, the largest buffer that the system allows.
+    /// 16 MiB, the kernel's policy, the largest buffer that the system allows.
     fn default() -> Self {
         Self {
             memory: 16 << 20,
@@ -67,7 +62,7 @@ impl Default for Config {
             classify: None,
             longest: sys::DATAGRAM_MAX,
             backend: Backend::Auto,
-            coalesces: true,
+            coalesces: false,
             kernel_buffer: None,
             alarm: None,
         }
@@ -87,7 +82,7 @@ impl std::fmt::Debug for Config {
 /// The choice of a [`Pump`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// `io_uring` where kernel and sandbox have it and the policy is [`Policy::Newest`], else a thread.
+    /// `io_uring` where kernel and sandbox have it, the policy is [`Policy::Newest`] and nothing is coalesced, else a thread.
     #[default]
     Auto,
     /// A thread.
@@ -216,11 +211,9 @@ impl Receiver {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&poll, &event, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         epoll::add(&poll, &socket, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
-        let ring = ring(fd, &config);
-        // A lane has to hold whatever the kernel coalesces.
-        let has_room = ring.is_err() || config.longest >= sys::DATAGRAM_MAX;
-        let no_coalescing = coalesce(fd, config.coalesces && has_room);
+        let no_coalescing = coalesce(fd, config.coalesces && config.memory >= COALESCED_MAX);
         let splits = no_coalescing.is_none();
+        let ring = ring(fd, &config);
         let queue = Queue::new(config.memory, config.policy, config.classify);
         let rules = Rules { splits, after_push: Some(show), alarm: config.alarm, ..Rules::default() };
         let pushed = Arc::new(PushedSocket::new(fd, queue, rules)?);
@@ -338,7 +331,7 @@ impl Receiver {
         let memory = sys::memory(self.pushed.fd())?;
         let mut state = self.pushed.lock();
         let (in_lanes, retired) =
-            state.ring.as_mut().map_or((0, None), |ring| (ring.datagrams(), ring.retired()));
+            state.ring.as_mut().map_or((0, None), |ring| (ring.waiting(), ring.retired()));
         let no_ring = self.no_ring.or(retired);
         let precedence = self.pusher.precedence();
         Ok(Statistics {
@@ -398,7 +391,8 @@ impl Receiver {
                 }
                 continue;
             }
-            if state.queue.is_plain() && !peek {
+            // A thread in the kernel would not see the other datagrams of a message that another one receives.
+            if state.queue.is_plain() && !peek && self.no_coalescing.is_some() {
                 if let Some(received) = self.receive_direct(state, buffer, detail, &mut timeout)? {
                     return Ok(received);
                 }
@@ -433,7 +427,7 @@ impl Receiver {
             Ok(datagram) => datagram,
             Err(error) => return Some(Err(error)),
         };
-        let (notes, coalesced) = (datagram.notes, datagram.coalesced);
+        let notes = datagram.notes;
         let asks = is_overtaken || detail == Detail::All;
         let arrived = if asks { self.offset.arrived(notes) } else { Timestamp::MAX };
         // The pusher has received although the owner may have been in the middle of it.
@@ -452,7 +446,6 @@ impl Receiver {
         if !peek {
             ring.consume();
             self.pushed.received(1);
-            state.counters.coalesced += u64::from(coalesced);
         }
         Some(received)
     }
@@ -461,25 +454,19 @@ impl Receiver {
     /// kernel, the pusher leaves the socket alone. `None` if a signal ended the wait.
     fn receive_direct(
         &self,
-        mut state: Guard<'_, State>,
+        state: Guard<'_, State>,
         buffer: &mut [u8],
         detail: Detail,
         timeout: &mut Timeout,
     ) -> io::Result<Option<Received>> {
         let flags = if matches!(timeout, Timeout::None) { libc::MSG_DONTWAIT } else { 0 };
-        self.pushed.try_coalescing(&mut state);
-        let mut spill = Vec::new();
-        if state.coalesces {
-            spill = SPILL.take();
-            spill.resize(sys::DATAGRAM_MAX, 0);
-        }
         let inside = self.pushed.leave_for_kernel(state);
-        let result = sys::receive_one(self.pushed.fd(), buffer, &mut spill, detail, flags);
-        let received = result.and_then(|direct| self.take_apart(&direct, buffer, &spill, detail));
+        let result = sys::receive_one(self.pushed.fd(), buffer, detail, flags);
         drop(inside);
-        if !spill.is_empty() {
-            SPILL.set(spill);
-        }
+        let received = result.and_then(|direct| {
+            self.pushed.received(1);
+            self.describe(&direct, buffer.len(), detail)
+        });
         match received {
             Ok(received) => Ok(Some(received)),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
@@ -490,43 +477,15 @@ impl Receiver {
         }
     }
 
-    /// Describes the first datagram of a message, which is in `buffer`, and keeps the others.
-    fn take_apart(
-        &self,
-        direct: &sys::Direct,
-        buffer: &mut [u8],
-        spill: &[u8],
-        detail: Detail,
-    ) -> io::Result<Received> {
+    fn describe(&self, direct: &sys::Direct, room: usize, detail: Detail) -> io::Result<Received> {
         let notes = sys::notes(direct.control());
-        let segment = notes.segment.filter(|segment| segment.get() < direct.len);
-        let datagram_len = segment.map_or(direct.len, std::num::NonZeroUsize::get);
-        let len = datagram_len.min(buffer.len());
         let arrived = if detail == Detail::All { self.offset.arrived(notes) } else { Timestamp::MAX };
-        let mut datagrams = 1;
-        if let Some(segment) = segment {
-            let mut rest = Vec::with_capacity(direct.len - datagram_len);
-            rest.extend_from_slice(buffer.get(datagram_len..).unwrap_or_default());
-            rest.extend_from_slice(&spill[datagram_len.saturating_sub(buffer.len())..]);
-            rest.truncate(direct.len - datagram_len);
-            let arrival = Arrival {
-                payload: &rest,
-                control: direct.control(),
-                name: direct.name,
-                flags: 0,
-                arrived: self.offset.arrived(notes),
-            };
-            let mut state = self.pushed.lock();
-            datagrams += push_each(&mut state.queue, &arrival, Some(segment), arrival.arrived);
-            state.counters.coalesced += datagrams;
-            show(&mut state);
-        }
-        self.pushed.received(datagrams);
         let source = match detail {
             Detail::Length => UNKNOWN,
             Detail::Source | Detail::All => source(&direct.name)?,
         };
-        Ok(Received { len, datagram_len, source, arrived, ecn: notes.ecn.unwrap_or(0) })
+        let ecn = notes.ecn.unwrap_or(0);
+        Ok(Received { len: direct.len.min(room), datagram_len: direct.len, source, arrived, ecn })
     }
 
     /// Waits until something is there, in the kernel or here.
@@ -594,12 +553,10 @@ impl Receiver {
     fn fill_from(&self, state: &mut State, batch: &mut Batch) -> io::Result<()> {
         let rounds = if state.queue.looks_ahead() { ROUNDS } else { 1 };
         for _ in 0..rounds {
-            let lanes = state.queue.certain_room().clamp(1, batch.lanes());
+            let lanes = self.pushed.certain_room(state).clamp(1, batch.lanes());
             let received = batch.receive(self.pushed.fd(), lanes, libc::MSG_DONTWAIT)?;
             let (now, offset) = (sys::now(), sys::realtime_offset());
-            let splits = self.no_coalescing.is_none();
-            let datagrams = take_in(&mut state.queue, batch, received, splits, now, offset);
-            state.counters.coalesced += if datagrams > received as u64 { datagrams } else { 0 };
+            let datagrams = self.pushed.take_in(state, batch, received, now, offset);
             self.pushed.received(datagrams);
             if received < lanes {
                 break;
@@ -640,6 +597,8 @@ impl std::os::fd::AsRawFd for Receiver {
 /// Asks the kernel to coalesce datagrams. Returns why it does not.
 fn coalesce(socket: RawFd, wanted: bool) -> Option<i32> {
     if !wanted {
+        // It may be the program's. A kernel that does not know the option coalesces nothing.
+        let _ = sys::set_int(socket, libc::SOL_UDP, libc::UDP_GRO, 0);
         return Some(0);
     }
     let result = sys::set_int(socket, libc::SOL_UDP, libc::UDP_GRO, 1);
@@ -650,6 +609,9 @@ fn coalesce(socket: RawFd, wanted: bool) -> Option<i32> {
 fn ring(socket: RawFd, config: &Config) -> Result<Ring, NoRing> {
     if config.backend == Backend::Thread {
         return Err(NoRing::NotWanted);
+    }
+    if config.coalesces {
+        return Err(NoRing::Coalesces);
     }
     if !matches!(config.policy, Policy::Newest) || config.classify.is_some() {
         return Err(NoRing::Policy);

@@ -162,8 +162,7 @@ pub enum Detail {
 /// A datagram that was received past the program's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Direct {
-    /// Bytes of the datagram: more than the buffer's if it was too small. The sum of all datagrams, if the kernel has
-    /// coalesced several.
+    /// Bytes of the datagram: more than the buffer's if it was too small.
     pub len: usize,
     /// The source, if it was asked for.
     pub name: Name,
@@ -179,37 +178,28 @@ impl Direct {
     }
 }
 
-/// Receives one datagram into the caller's buffer, and what finds no place there into `spill`, with `MSG_TRUNC` and these
-/// flags.
+/// Receives one datagram into the caller's buffer, with `MSG_TRUNC` and these flags.
 ///
 /// # Errors
 ///
 /// The system call's.
-pub fn receive_one(
-    fd: RawFd,
-    buffer: &mut [u8],
-    spill: &mut [u8],
-    detail: Detail,
-    flags: c_int,
-) -> io::Result<Direct> {
+pub fn receive_one(fd: RawFd, buffer: &mut [u8], detail: Detail, flags: c_int) -> io::Result<Direct> {
     let mut control = Control256([0; 256]);
     let mut name = [0_u64; 16];
     let mut name_len = 0;
     let mut control_len = 0;
-    let received = if detail == Detail::All || !spill.is_empty() {
-        let vector =
-            |bytes: &mut [u8]| iovec { iov_base: bytes.as_mut_ptr().cast::<c_void>(), iov_len: bytes.len() };
-        let mut vectors = [vector(buffer), vector(spill)];
+    let received = if detail == Detail::All {
+        let mut vector = iovec { iov_base: buffer.as_mut_ptr().cast::<c_void>(), iov_len: buffer.len() };
         // SAFETY: a plain C structure, for which zero bytes are a value.
         let mut message = unsafe { zeroed::<libc::msghdr>() };
         message.msg_name = name.as_mut_ptr().cast::<c_void>();
         message.msg_namelen = u32::try_from(size_of_val(&name)).unwrap_or(0);
-        message.msg_iov = vectors.as_mut_ptr();
-        message.msg_iovlen = if spill.is_empty() { 1 } else { 2 };
+        message.msg_iov = &raw mut vector;
+        message.msg_iovlen = 1;
         message.msg_control = control.0.as_mut_ptr().cast::<c_void>();
         message.msg_controllen = control.0.len();
         let message_at = &raw mut message;
-        // SAFETY: the message points to the caller's buffers and to locals, whose sizes it gives.
+        // SAFETY: the message points to the caller's buffer and to locals, whose sizes it gives.
         let received = unsafe { libc::syscall(libc::SYS_recvmsg, fd, message_at, flags | libc::MSG_TRUNC) };
         (name_len, control_len) = (message.msg_namelen, message.msg_controllen.min(control.0.len()));
         received

@@ -8,7 +8,6 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -47,6 +46,8 @@ pub enum NoRing {
     Refused(i32),
     /// A second thread received while the first one's request was under way.
     SecondThread,
+    /// The configuration asks for coalescing: lanes that hold what is coalesced cost more than they save.
+    Coalesces,
 }
 
 /// A datagram in a lane.
@@ -56,7 +57,6 @@ pub(crate) struct Datagram<'a> {
     pub(crate) len: usize,
     pub(crate) name: &'a [u8],
     pub(crate) notes: Notes,
-    pub(crate) coalesced: bool,
 }
 
 /// A receiver's ring and lanes.
@@ -76,13 +76,6 @@ pub(crate) struct Ring {
     cancelled: bool,
     retired: Option<NoRing>,
     received: bool,
-    /// Bytes of the oldest lane's payload that were taken: what the kernel has coalesced goes in several steps.
-    taken: usize,
-    /// Bytes of the datagram that was looked at last, and what is left of its lane behind it.
-    step: usize,
-    left: usize,
-    /// Datagrams in the lane that was looked at last.
-    coalesced: usize,
 }
 
 // SAFETY: the pointers inside point to memory that the value owns.
@@ -129,10 +122,6 @@ impl Ring {
             cancelled: false,
             retired: None,
             received: false,
-            taken: 0,
-            step: 0,
-            left: 0,
-            coalesced: 1,
         };
         for lane in 0..ring_entries {
             ring.provide(lane);
@@ -165,11 +154,6 @@ impl Ring {
     /// No request is made any more.
     pub(crate) fn retire(&mut self, reason: NoRing) {
         self.retired.get_or_insert(reason);
-    }
-
-    /// Datagrams in lanes, if all lanes have as many as the last one.
-    pub(crate) fn datagrams(&mut self) -> usize {
-        self.waiting() * self.coalesced
     }
 
     /// Lanes that hold something; at most one too many, for the request's end.
@@ -257,31 +241,16 @@ impl Ring {
             return Some(Err(io::Error::from_raw_os_error(libc::EIO)));
         };
         let control = &lane[16 + NAME_ROOM as usize..][..out.control_data().len()];
-        let all = out.payload_data().len();
-        let notes = sys::notes(control);
-        let segment = notes.segment.map(NonZeroUsize::get).filter(|segment| *segment < all);
-        let len =
-            segment.map_or(out.incoming_payload_len() as usize, |segment| segment.min(all - self.taken));
-        self.coalesced = segment.map_or(1, |segment| all.div_ceil(segment));
-        let end = (self.taken + len).min(all);
-        self.left = all - end;
-        self.step = end - self.taken;
         Some(Ok(Datagram {
-            len,
-            payload: &lane[HEADER_ROOM + self.taken..HEADER_ROOM + end],
+            len: out.incoming_payload_len() as usize,
+            payload: &lane[HEADER_ROOM..HEADER_ROOM + out.payload_data().len()],
             name: &lane[16..][..out.name_data().len()],
-            notes,
-            coalesced: segment.is_some(),
+            notes: sys::notes(control),
         }))
     }
 
-    /// Takes the oldest datagram, the last one that [`first`](Self::first) has returned. Gives its lane back with its last one.
+    /// Takes the oldest datagram, the last one that [`first`](Self::first) has returned, and gives its lane back.
     pub(crate) fn consume(&mut self) {
-        if self.left > 0 {
-            self.taken += self.step;
-            return;
-        }
-        self.taken = 0;
         let mut completions = self.io.completion();
         let Some(entry) = completions.next() else { return };
         drop(completions);

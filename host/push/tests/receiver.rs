@@ -40,8 +40,7 @@ with_both_backends! {
     by_the_kernels_rule_a_full_memory_is_read_from_its_oldest
     alarm_comes_before_memory_is_full
     a_refused_connection_is_reported_once
-    coalesced_datagrams_come_one_by_one
-    a_path_that_coalesces_later_keeps_boundaries
+    off_by_default_also_on_a_socket_that_coalesced
 }
 
 fn has_io_uring() -> bool {
@@ -58,7 +57,7 @@ fn pair(backend: Backend, config: Config) -> (Receiver, UdpSocket) {
 }
 
 fn pair_at(backend: Backend, address: &str, config: Config) -> (Receiver, UdpSocket) {
-    let rings = backend == Backend::Auto && matches!(config.policy, Policy::Newest);
+    let rings = backend == Backend::Auto && matches!(config.policy, Policy::Newest) && !config.coalesces;
     let config = Config { backend, ..config };
     let socket = UdpSocket::bind(address).expect("bind");
     let target = socket.local_addr().expect("address");
@@ -277,6 +276,11 @@ fn descriptor_is_readable_exactly_while_something_waits(backend: Backend) {
     assert!(receiver.statistics().expect("statistics").pushed > 0);
 }
 
+/// A pair whose receiver asks for coalescing, which takes a thread.
+fn coalescing_pair(config: Config) -> (Receiver, UdpSocket) {
+    pair(Backend::Auto, Config { coalesces: true, ..config })
+}
+
 /// Hands `count` datagrams of this length to the kernel at once, and a shorter one behind them.
 fn send_coalesced(sender: &UdpSocket, first: u32, count: u32, len: usize) {
     let fd = std::os::fd::AsRawFd::as_raw_fd(sender);
@@ -291,10 +295,11 @@ fn send_coalesced(sender: &UdpSocket, first: u32, count: u32, len: usize) {
     set(0);
 }
 
-fn coalesced_datagrams_come_one_by_one(backend: Backend) {
+#[test]
+fn coalesced_datagrams_come_one_by_one() {
     for len in [16, 64, 1400] {
         let (receiver, sender) =
-            pair(backend, Config { kernel_buffer: Some(256 << 10), ..Config::default() });
+            coalescing_pair(Config { kernel_buffer: Some(256 << 10), ..Config::default() });
         sockopt::set_ip_tos(&sender, 1).expect("ECT(1)");
         const AT_ONCE: u32 = 40;
         let mut buffer = [0; 2048];
@@ -327,30 +332,88 @@ fn coalesced_datagrams_come_one_by_one(backend: Backend) {
     }
 }
 
-fn a_path_that_coalesces_later_keeps_boundaries(backend: Backend) {
-    let (receiver, sender) = pair(backend, Config::default());
+#[test]
+fn coalesced_and_single_datagrams_mix() {
+    let (receiver, sender) = coalescing_pair(Config::default());
     let mut buffer = [0; 100];
-    // After 1000 of them the receiver no longer asks the kernel to coalesce.
-    for index in 0..3000 {
-        sender.send(&numbered(index, 64)).expect("send");
-        assert_eq!((receiver.recv(&mut buffer).expect("datagram"), number(&buffer)), (64, index));
-    }
-    assert_eq!(receiver.statistics().expect("statistics").coalesced, 0);
-    for round in 0..3 {
-        for burst in 0..20 {
-            let first = burst * 31;
-            send_coalesced(&sender, first, 30, 64);
-            for index in 0..31 {
-                let len = receiver.recv(&mut buffer).expect("datagram");
-                assert_eq!((len, number(&buffer)), (if index == 30 { 32 } else { 64 }, first + index));
-            }
+    for round in 0..20 {
+        for index in 0..round {
+            sender.send(&numbered(index, 64)).expect("send");
+            assert_eq!((receiver.recv(&mut buffer).expect("datagram"), number(&buffer)), (64, index));
         }
-        if round == 1 {
-            // Pause: longer than the receiver takes for a silence, after which it asks again.
-            std::thread::sleep(Duration::from_millis(500));
+        send_coalesced(&sender, 0, 30, 64);
+        for index in 0..31 {
+            let len = receiver.recv(&mut buffer).expect("datagram");
+            assert_eq!((len, number(&buffer)), (if index == 30 { 32 } else { 64 }, index));
         }
     }
-    assert!(receiver.statistics().expect("statistics").coalesced > 0);
+    assert_eq!(receiver.statistics().expect("statistics").coalesced, 20 * 31);
+}
+
+/// Datagrams for several threads that wait, each for one: none waits for ever.
+fn threads_receive_one_each(mut pair: impl FnMut() -> (Receiver, UdpSocket), send: impl Fn(&UdpSocket, u32)) {
+    const THREADS: u32 = 4;
+    for _ in 0..20 {
+        let (receiver, sender) = pair();
+        let mut all: Vec<u32> = std::thread::scope(|scope| {
+            let receive = || {
+                let mut buffer = [0; 100];
+                receiver.recv(&mut buffer).map(|_| number(&buffer))
+            };
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(receive)).collect();
+            // Pause: for the threads to wait, which nothing outside shows.
+            std::thread::sleep(Duration::from_millis(20));
+            send(&sender, THREADS);
+            threads.into_iter().map(|thread| thread.join().expect("a thread").expect("a datagram")).collect()
+        });
+        all.sort_unstable();
+        assert_eq!(all, Vec::from_iter(0..THREADS));
+    }
+}
+
+/// All but the first one may be in the kernel's call when the datagrams come.
+#[test]
+fn coalesced_datagrams_are_seen_by_all_threads() {
+    threads_receive_one_each(
+        || coalescing_pair(Config::default()),
+        |sender, count| send_coalesced(sender, 0, count - 1, 64),
+    );
+}
+
+#[test]
+fn a_small_memory_coalesces_nothing() {
+    for (memory, no_coalescing) in [(64 << 10, Some(0)), ((256 << 10) - 1, Some(0)), (256 << 10, None)] {
+        let (receiver, sender) = coalescing_pair(Config { memory, ..Config::default() });
+        send_coalesced(&sender, 0, 127, 500);
+        let mut buffer = [0; 1000];
+        for index in 0..128 {
+            let len = receiver.recv(&mut buffer).expect("datagram");
+            assert_eq!((len, number(&buffer)), (if index == 127 { 250 } else { 500 }, index), "{memory}");
+        }
+        let statistics = receiver.statistics().expect("statistics");
+        assert_eq!((statistics.no_coalescing, statistics.drops.total()), (no_coalescing, 0), "{memory}");
+        assert_eq!(statistics.no_ring, Some(NoRing::Coalesces), "{memory}");
+    }
+}
+
+fn off_by_default_also_on_a_socket_that_coalesced(backend: Backend) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    sender.connect(socket.local_addr().expect("address")).expect("connect");
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+    freshwire_push::sys::set_int(fd, libc::SOL_UDP, libc::UDP_GRO, 1).expect("UDP_GRO");
+    let receiver = Receiver::with_config(socket, Config { backend, ..Config::default() }).expect("receiver");
+    receiver.set_read_timeout(Some(LONG)).expect("timeout");
+    let mut buffer = [0; 1000];
+    for _ in 0..2 {
+        send_coalesced(&sender, 0, 9, 64);
+        for index in 0..10 {
+            let len = receiver.recv(&mut buffer).expect("datagram");
+            assert_eq!((len, number(&buffer)), (if index == 9 { 32 } else { 64 }, index));
+        }
+    }
+    let statistics = receiver.statistics().expect("statistics");
+    assert_eq!((statistics.no_coalescing, statistics.coalesced), (Some(0), 0));
 }
 
 fn several_threads_share_a_receiver(backend: Backend) {

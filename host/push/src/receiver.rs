@@ -384,10 +384,14 @@ impl Receiver {
             if let Some(ring) = self.ring
                 && wants_ring(&mut state)
             {
-                if state.ring.as_mut().is_some_and(|ring| ring.waiting() == 0) {
+                if state.ring.as_mut().is_some_and(Ring::begin_wait) {
                     drop(state);
-                    uring::wait(ring, timeout.left())?;
+                    let ready = uring::wait(ring, timeout.left());
                     state = self.pushed.lock();
+                    if let Some(waited) = state.ring.as_mut() {
+                        waited.end_wait();
+                    }
+                    ready?;
                 }
                 continue;
             }

@@ -76,6 +76,11 @@ pub(crate) struct Ring {
     cancelled: bool,
     retired: Option<NoRing>,
     received: bool,
+    /// Threads that wait for a completion, or are going to: they have given back the lock.
+    waiters: usize,
+    /// The request's last completion is in the queue, though it was dealt with: those threads return when they find it.
+    /// Without it a thread that comes late would wait for a request that has ended.
+    lingers: bool,
 }
 
 // SAFETY: the pointers inside point to memory that the value owns.
@@ -122,6 +127,8 @@ impl Ring {
             cancelled: false,
             retired: None,
             received: false,
+            waiters: 0,
+            lingers: false,
         };
         for lane in 0..ring_entries {
             ring.provide(lane);
@@ -158,7 +165,18 @@ impl Ring {
 
     /// Lanes that hold something; at most one too many, for the request's end.
     pub(crate) fn waiting(&mut self) -> usize {
-        self.io.completion().len()
+        self.io.completion().len() - usize::from(self.lingers)
+    }
+
+    /// Whether there is something to [`wait`] for. If so, the calling thread does, and calls [`end_wait`](Self::end_wait) after it.
+    pub(crate) fn begin_wait(&mut self) -> bool {
+        let is_empty = self.waiting() == 0;
+        self.waiters += usize::from(is_empty);
+        is_empty
+    }
+
+    pub(crate) fn end_wait(&mut self) {
+        self.waiters -= 1;
     }
 
     /// Lanes that the kernel can still fill.
@@ -184,6 +202,8 @@ impl Ring {
                 Err(error) => return Err(error),
             }
         }
+        // A thread that still comes to wait finds the new request's completions.
+        self.clear();
         self.armed = true;
         Ok(())
     }
@@ -212,19 +232,21 @@ impl Ring {
 
     /// The oldest datagram in a lane, or the socket's error.
     pub(crate) fn first(&mut self) -> Option<io::Result<Datagram<'_>>> {
+        if self.waiters == 0 {
+            self.clear();
+        }
         let lane = loop {
+            if self.lingers {
+                return None;
+            }
             let mut completions = ManuallyDrop::new(self.io.completion());
             let entry = completions.next()?;
             let lane = cqueue::buffer_select(entry.flags());
             if let Some(lane) = lane.filter(|lane| entry.result() >= 0 && usize::from(*lane) < self.count) {
                 break lane;
             }
-            // No datagram: taken off the queue.
-            drop(ManuallyDrop::into_inner(completions));
-            self.armed &= cqueue::more(entry.flags());
-            if let Some(lane) = lane {
-                self.provide(lane);
-            }
+            // No datagram.
+            self.done(&entry);
             match -entry.result() {
                 // No lane was free, or the owner has ended, or the request was cancelled.
                 ..=0 | libc::ENOBUFS | libc::ECANCELED => {}
@@ -251,18 +273,32 @@ impl Ring {
 
     /// Takes the oldest datagram, the last one that [`first`](Self::first) has returned, and gives its lane back.
     pub(crate) fn consume(&mut self) {
-        let mut completions = self.io.completion();
-        let Some(entry) = completions.next() else { return };
-        drop(completions);
         let mut completions = ManuallyDrop::new(self.io.completion());
+        let Some(entry) = completions.next() else { return };
         let next = completions.next().and_then(|next| cqueue::buffer_select(next.flags()));
         if let Some(next) = next {
             sys::prefetch(self.lane(next));
         }
-        self.armed &= cqueue::more(entry.flags());
         self.received = true;
+        self.done(&entry);
+    }
+
+    /// The oldest completion was dealt with.
+    fn done(&mut self, entry: &cqueue::Entry) {
+        self.armed &= cqueue::more(entry.flags());
+        self.lingers = true;
+        if self.armed || self.waiters == 0 {
+            self.clear();
+        }
         if let Some(lane) = cqueue::buffer_select(entry.flags()) {
             self.provide(lane);
+        }
+    }
+
+    /// Takes the completion that lingers off the queue.
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.lingers) {
+            self.io.completion().next();
         }
     }
 
@@ -410,5 +446,41 @@ impl Drop for Map {
     fn drop(&mut self) {
         // SAFETY: the mapping of `new`, which nothing points into any more.
         unsafe { libc::munmap(self.address.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread looks, finds nothing, and gives back the lock; before it is in the kernel's call, another one reads the
+    /// request's last completion.
+    #[test]
+    fn a_late_thread_does_not_wait_for_a_request_that_ended() {
+        if let Err(error) = probe() {
+            assert!(std::env::var_os("CI").is_none(), "no io_uring: {error}");
+            return;
+        }
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("bind");
+        let mut ring = Ring::new(socket.as_raw_fd(), 0, 64).expect("a ring");
+        ring.arm().expect("a request");
+        assert!(ring.first().is_none() && ring.begin_wait());
+        ring.cancel();
+        wait(ring.fd(), Some(PATIENCE)).expect("the request's end");
+        for _ in 0..3 {
+            assert!(ring.first().is_none() && ring.waiting() == 0 && !ring.is_armed());
+        }
+        wait(ring.fd(), Some(PATIENCE)).expect("the late thread returns");
+        ring.end_wait();
+        assert!(ring.first().is_none());
+        let over = wait(ring.fd(), Some(Duration::from_millis(1))).expect_err("nothing lingers");
+        assert_eq!(over.kind(), io::ErrorKind::WouldBlock);
+        // A new request is as good as the first one.
+        ring.arm().expect("a request");
+        socket.send_to(b"datagram", socket.local_addr().expect("address")).expect("send");
+        wait(ring.fd(), Some(PATIENCE)).expect("a datagram");
+        assert_eq!(ring.first().expect("a lane").expect("a datagram").payload, b"datagram");
+        ring.consume();
+        assert!(ring.waiting() == 0 && ring.is_armed());
     }
 }

@@ -40,6 +40,7 @@ with_both_backends! {
     by_the_kernels_rule_a_full_memory_is_read_from_its_oldest
     alarm_comes_before_memory_is_full
     a_refused_connection_is_reported_once
+    what_one_thread_brings_is_seen_by_the_others
     off_by_default_also_on_a_socket_that_coalesced
 }
 
@@ -369,6 +370,17 @@ fn threads_receive_one_each(mut pair: impl FnMut() -> (Receiver, UdpSocket), sen
         all.sort_unstable();
         assert_eq!(all, Vec::from_iter(0..THREADS));
     }
+}
+
+fn what_one_thread_brings_is_seen_by_the_others(backend: Backend) {
+    threads_receive_one_each(
+        || pair(backend, Config::default()),
+        |sender, count| {
+            for index in 0..count {
+                sender.send(&numbered(index, 64)).expect("send");
+            }
+        },
+    );
 }
 
 /// All but the first one may be in the kernel's call when the datagrams come.

@@ -62,7 +62,10 @@ static void read_fate(const struct ldc *ldc, uint64_t index, uint64_t word,
 	}
 }
 
-/* Acknowledgements come in the order of commits: whatever was committed before has its own. */
+/*
+ * Acknowledgements come in the order of commits: whatever was committed before has its own.
+ * Records that were handed over together have one time of commit, but not one acknowledgement.
+ */
 static void note_acked_commit(struct ldc *ldc, const struct ldc_fate *fate)
 {
 	if (fate->committed_at > ldc->acked_commit)
@@ -136,25 +139,40 @@ static void take_acks(struct ldc *ldc)
 	}
 }
 
+/*
+ * Notes the acknowledgements that the slots tell of, until one is of a later commit than
+ * @commit. Those of the same commit say nothing of a record that was handed over with them.
+ */
+static void note_acked_slots(struct ldc *ldc, uint64_t commit)
+{
+	uint64_t index = ldc->tail;
+	struct ldc_fate fate;
+
+	while (index < ldc->user_i && ldc->acked_commit <= commit) {
+		uint64_t word = load_acquire(&slot_at(ldc, index)->state);
+
+		if (word_state(word) == LDC_ACKED) {
+			read_fate(ldc, index, word, &fate);
+			note_acked_commit(ldc, &fate);
+		} else if (word_state(word) != LDC_DEAD) {
+			return;
+		}
+		index += ldc->span[index & (ldc->slots - 1)];
+	}
+}
+
 /* Whether the oldest kept fate is known. @final: the kernel tells no more. */
 static bool oldest_is_known(struct ldc *ldc, bool final)
 {
 	struct ldc_kept *oldest = kept_at(ldc, 0);
-	struct ldc_fate in_slot;
-	uint64_t word;
 
-	if (oldest->awaits && ldc->tail < ldc->user_i) {
-		word = load_acquire(&slot_at(ldc, ldc->tail)->state);
-		if (word_state(word) == LDC_ACKED) {
-			read_fate(ldc, ldc->tail, word, &in_slot);
-			note_acked_commit(ldc, &in_slot);
-		}
-	}
+	if (oldest->awaits)
+		note_acked_slots(ldc, oldest->fate.committed_at);
 	/* After that look: the acknowledgement of an older record was kept before. */
 	if (oldest->awaits || ldc->overrun)
 		take_acks(ldc);
 	/* One whose acknowledgement was missed does not hold up the others for ever. */
-	return !oldest->awaits || final || oldest->fate.committed_at <= ldc->acked_commit ||
+	return !oldest->awaits || final || oldest->fate.committed_at < ldc->acked_commit ||
 	       ldc->kept_count == ldc->kept_most;
 }
 

@@ -2,6 +2,7 @@
 /* Each call of the library against the kernel, its errors included. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
@@ -399,6 +400,108 @@ static void fates_are_kept_within_their_bound(void)
 	CHECK(!ldc_open(pair.near, &options) && errno == EINVAL);
 }
 
+/* Fills a new ring while the kernel sleeps, which then finds all of it at once. */
+static void fill_at_once(struct ldc *ldc, size_t size)
+{
+	static unsigned char data[PACKET];
+	uint64_t number;
+
+	for (number = 0; number < PACKETS; number++)
+		CHECK(ldc_send(ldc, number, data, size, 0) == (ssize_t)size);
+	CHECK(ldc_notify(ldc) == 1);
+}
+
+/* Waits until all that the receiver's window permits is acknowledged, and something does not fit. */
+static void await_full_window(const struct pair *pair)
+{
+	struct timespec moment = { .tv_nsec = 1000000 };
+	struct tcp_info info = { .tcpi_unacked = 1 };
+	socklen_t len = sizeof(info);
+	int turns;
+
+	for (turns = 0; info.tcpi_unacked || !info.tcpi_notsent_bytes; turns++) {
+		CHECK(turns < 10000);
+		nanosleep(&moment, NULL);
+		CHECK(!getsockopt(pair->near, IPPROTO_TCP, TCP_INFO, &info, &len));
+	}
+}
+
+/*
+ * The window ends within a record. The records before it, which were committed at the same
+ * time, are acknowledged; it is not before somebody reads.
+ */
+static void expect_fates_of_a_part(size_t size)
+{
+	static unsigned char data[PACKET], sink[2 * PACKETS * PACKET];
+	struct pair pair = make_pair();
+	struct ldc *ldc = ring_on(&pair);
+	uint64_t number, end, together = 0;
+	struct ldc_fate fate;
+
+	fill_at_once(ldc, size);
+	await_full_window(&pair);
+	/* The slots are needed: fates are kept, some without an acknowledgement. */
+	for (end = PACKETS; ldc_room(ldc); end++)
+		CHECK(ldc_send(ldc, end, data, size, 1) == (ssize_t)size);
+	for (number = 0; ldc_next_fate(ldc, &fate); number++) {
+		CHECK(fate.user_seq == number && fate.outcome == LDC_WAS_ACKED);
+		together = fate.committed_at;
+	}
+	CHECK(0 < number && number + PACKETS < end);
+	CHECK(read_all(pair.far, sink, end * size));
+	await_fate(ldc, &fate);
+	CHECK(fate.committed_at == together);
+	for (;;) {
+		CHECK(fate.user_seq == number && fate.outcome == LDC_WAS_ACKED);
+		if (++number == end)
+			break;
+		await_fate(ldc, &fate);
+	}
+	CHECK(ldc_fates_lost(ldc) == 0);
+	ldc_close(ldc);
+	close(pair.near);
+	close(pair.far);
+}
+
+/* Sizes of which no multiple is a window of 4 KiB. */
+static void a_part_of_a_hand_over_is_acknowledged(void)
+{
+	expect_fates_of_a_part(600);
+	expect_fates_of_a_part(700);
+	expect_fates_of_a_part(900);
+}
+
+/* The kernel forgets the oldest of a hand-over. The others are acknowledged, in their slots. */
+static void a_missed_acknowledgement_holds_up_nothing(void)
+{
+	static unsigned char data[PACKET];
+	struct ldc_options options = { .packets = PACKETS, .packet_bytes = PACKET, .fates = PACKETS };
+	enum { MISSED = PACKETS / 4, RECORDS = PACKETS + MISSED };
+	struct pair pair = make_slow_pair();
+	struct ldc *ldc = ldc_open(pair.near, &options);
+	uint64_t number, together = 0;
+	struct ldc_stats stats;
+	struct ldc_fate fate;
+
+	CHECK(ldc);
+	fill_at_once(ldc, 100);
+	for (number = PACKETS; number < RECORDS; number++) {
+		CHECK(ldc_wait(ldc, 100, 10000) == 1);
+		CHECK(ldc_send(ldc, number, data, 100, 1) == 100);
+	}
+	for (number = 0; number < RECORDS; number++) {
+		await_fate(ldc, &fate);
+		CHECK(fate.user_seq == number);
+		CHECK(fate.outcome == (number < MISSED ? LDC_WAS_SENT : LDC_WAS_ACKED));
+		if (number == MISSED - 1)
+			together = fate.committed_at;
+		CHECK(number != MISSED || fate.committed_at == together);
+	}
+	CHECK(!ldc_get_stats(ldc, &stats) && stats.acks_missed == MISSED);
+	CHECK(ldc_fates_lost(ldc) == 0);
+	ldc_close(ldc);
+}
+
 static void fates_are_final_when_the_connection_ends(void)
 {
 	static unsigned char data[PACKET];
@@ -475,6 +578,10 @@ int main(void)
 		{ "fates come in order with their times", fates_come_in_order_with_their_times },
 		{ "fates outlive their slots", fates_outlive_their_slots },
 		{ "fates are kept within their bound", fates_are_kept_within_their_bound },
+		{ "a part of a hand-over is acknowledged",
+		  a_part_of_a_hand_over_is_acknowledged },
+		{ "a missed acknowledgement holds up nothing",
+		  a_missed_acknowledgement_holds_up_nothing },
 		{ "fates are final when the connection ends",
 		  fates_are_final_when_the_connection_ends },
 		{ "the end of the connection is told", the_end_of_the_connection_is_told },

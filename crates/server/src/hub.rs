@@ -81,7 +81,11 @@ impl Hub {
         let pool = EnginePool::spawn(config.engines)?;
         pool.set_io_uring(config.io_uring);
         pool.set_transfer(config.transfer);
-        let engines = pool.group().fill_first(config.fill_first);
+        let group = pool.group();
+        let engines = match config.fill_first {
+            Some(sinks) => group.fill_first(sinks),
+            None => group,
+        };
         let shared = Shared::new(config, engines);
         Ok(Self(Arc::new(Inner { shared: Arc::new(shared), streams: Mutex::default(), engines: pool })))
     }

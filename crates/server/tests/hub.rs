@@ -224,7 +224,7 @@ fn a_viewer_waits_for_the_next_keyframe_if_the_newest_is_old() -> Result<()> {
 
 /// A hub that spreads the viewers of a stream over two engines from the second one on.
 fn two_engines() -> HubConfig {
-    HubConfig { engines: 2, fill_first: 0, ..HubConfig::default() }
+    HubConfig { engines: 2, fill_first: Some(0), ..HubConfig::default() }
 }
 
 #[test]

@@ -9,8 +9,8 @@ use super::load::{Load, Place};
 use super::thread::{Engine, EngineThread};
 use crate::tcp::transfer::Transfer;
 
-/// Sinks of one sender that an engine gets before the next engine gets any, unless
-/// [`EngineGroup::fill_first`] says otherwise. At 1 Mbit/s each they take a few per cent of a processor.
+/// Sinks of one sender that its first engine gets before another engine gets any, as long as their work is not known.
+/// At 1 Mbit/s each they take a few per cent of a processor.
 pub const DEFAULT_FILL_FIRST: usize = 256;
 
 /// The engines over which a [`Sender`](crate::Sender) spreads its sinks. One engine converts.
@@ -20,21 +20,24 @@ pub const DEFAULT_FILL_FIRST: usize = 256;
 #[derive(Clone)]
 pub struct EngineGroup {
     engines: Arc<[EngineHandle]>,
-    fill_first: usize,
+    fill_first: Option<usize>,
 }
 
 impl EngineGroup {
     /// A group of these engines.
     pub fn new(first: EngineHandle, others: impl IntoIterator<Item = EngineHandle>) -> Self {
         let engines = std::iter::once(first).chain(others).collect();
-        Self { engines, fill_first: DEFAULT_FILL_FIRST }
+        Self { engines, fill_first: None }
     }
 
-    /// Sets how many sinks of one sender its first engine gets before another engine gets any. A further engine costs
-    /// a wake-up per push, which few sinks do not pay back. Default [`DEFAULT_FILL_FIRST`]; 0 spreads from the second sink on.
+    /// Sets how many sinks of one sender its first engine gets before another engine gets any; 0 spreads from the second sink
+    /// on. A further engine costs a wake-up per push, which few sinks do not pay back.
+    ///
+    /// Default: as many as take half of a processor, by the work of the last second. Until that is known,
+    /// [`DEFAULT_FILL_FIRST`].
     #[must_use]
     pub fn fill_first(mut self, sinks: usize) -> Self {
-        self.fill_first = sinks;
+        self.fill_first = Some(sinks);
         self
     }
 
@@ -92,14 +95,14 @@ impl EnginePool {
     /// The engines as a group, for [`Sender::new`](crate::Sender::new).
     pub fn group(&self) -> EngineGroup {
         let engines = self.0.iter().map(EngineThread::handle).collect();
-        EngineGroup { engines, fill_first: DEFAULT_FILL_FIRST }
+        EngineGroup { engines, fill_first: None }
     }
 }
 
 /// A sender's part of a group.
 pub(crate) struct GroupShare {
     engines: Arc<[EngineHandle]>,
-    fill_first: usize,
+    fill_first: Option<usize>,
     /// The engine that gets its first sinks, and that its own thread serves.
     home: usize,
     /// Its sinks, by engine.
@@ -132,13 +135,19 @@ impl GroupShare {
         &self.engines[self.home]
     }
 
-    /// Chooses the engine of a new sink. The home gets the first `fill_first` sinks of this sender. After
-    /// that the engine with the fewest sinks of this sender is chosen, and among equals the one with the
+    /// Chooses the engine of a new sink. The home gets the first ones of this sender, as many
+    /// as [`EngineGroup::fill_first`] says. After that the engine with the fewest sinks of this sender is chosen, and among equals the one with the
     /// fewest sinks of all. Sinks of one sender get the same records, so each means equal work.
     pub(crate) fn place(&self) -> (usize, Place) {
         let sinks = |place: usize| self.own.get(place).map_or(0, |own| own.load(Ordering::Relaxed));
         let is_gone = |place: usize| self.engines.get(place).is_none_or(|engine| engine.load().is_gone());
-        let place = if sinks(self.home) < self.fill_first && !is_gone(self.home) {
+        let home = self.home().load();
+        let has_room = match (self.fill_first, home.capacity()) {
+            (Some(most), _) => sinks(self.home) < most,
+            (None, Some(capacity)) => home.sinks() < capacity,
+            (None, None) => sinks(self.home) < DEFAULT_FILL_FIRST,
+        };
+        let place = if has_room && !is_gone(self.home) {
             self.home
         } else {
             let load = |place: &usize| {

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
 use std::time::Duration;
 
 use freshwire_choice::Record;
-use freshwire_io::now;
 use freshwire_io::poll::Waker;
 use freshwire_io::tcp::TcpSocket;
+use freshwire_io::{now, thread_time};
 use freshwire_ring::Consumer;
 
 use super::admit::{Admission, admit};
 use super::any_sink::AnySink;
-use super::load::{Load, Place};
+use super::load::{Load, Place, Work};
 use super::scheduler::Command;
 use super::scheduler::Scheduler;
 use crate::carrier::CarrierInUse;
@@ -165,7 +165,9 @@ impl EngineHandle {
     /// left to it.
     pub(crate) fn serve(&self, order: &[(u64, usize)]) {
         let is_left_to_engine = match self.scheduler.try_lock() {
-            Ok(mut scheduler) => scheduler.as_mut().is_some_and(|scheduler| scheduler.serve(now(), order)),
+            Ok(mut scheduler) => scheduler
+                .as_mut()
+                .is_some_and(|scheduler| self.counted(scheduler, |scheduler| scheduler.serve(now(), order))),
             Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => true,
         };
         if is_left_to_engine {
@@ -177,7 +179,8 @@ impl EngineHandle {
     /// engine is at work already, nothing is sent.
     pub(crate) fn offer(&self, offered: Offer<'_>, queue: impl FnMut(&Target) -> Option<u64>) {
         let Ok(mut scheduler) = self.scheduler.try_lock() else { return };
-        if scheduler.as_mut().is_some_and(|scheduler| scheduler.offer(now(), offered, queue)) {
+        let Some(scheduler) = scheduler.as_mut() else { return };
+        if self.counted(scheduler, |scheduler| scheduler.offer(now(), offered, queue)) {
             self.waker.wake();
         }
     }
@@ -190,6 +193,18 @@ impl EngineHandle {
         if let Some(scheduler) = scheduler.as_mut() {
             scheduler.make_room(now(), id, newcomer, has_room);
         }
+    }
+
+    /// Does work for the sinks, and counts it where there are many.
+    pub(crate) fn counted<T>(&self, scheduler: &mut Scheduler, work: impl FnOnce(&mut Scheduler) -> T) -> T {
+        let sinks = scheduler.sinks();
+        if !Work::counts(sinks) {
+            return work(scheduler);
+        }
+        let before = thread_time();
+        let done = work(scheduler);
+        scheduler.work.add(now(), thread_time().saturating_sub(before), sinks, &self.load);
+        done
     }
 
     pub(crate) fn lock(&self) -> io::Result<MutexGuard<'_, Option<Scheduler>>> {

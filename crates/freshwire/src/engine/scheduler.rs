@@ -14,7 +14,7 @@ use freshwire_io::tcp::SendBatch;
 use freshwire_record::Timestamp;
 
 use super::any_sink::AnySink;
-use super::load::Place;
+use super::load::{Place, Work};
 use crate::sink::ended::{CloseMode, Ended, SinkError};
 use crate::tcp::TcpScratch;
 use crate::tcp::batch::{Batching, PlannedWrite};
@@ -51,6 +51,8 @@ pub(crate) struct Scheduler {
     /// When the engine's thread wakes up by itself; zero while it is awake.
     sleeps_until: Timestamp,
     stopped: bool,
+    /// Its work, which guides where new sinks go.
+    pub(crate) work: Work,
 }
 
 /// A sink with its place in the poller's set and among the timers. It is boxed, so that a search and a timer that was
@@ -364,6 +366,7 @@ impl Scheduler {
             batching: Batching::default(),
             sleeps_until: Timestamp::ZERO,
             stopped: false,
+            work: Work::default(),
         }
     }
 

@@ -90,7 +90,8 @@ impl Engine {
         };
         let woken = self.poller.wait(timeout, &mut self.ready)?;
         let mut scheduler = self.handle.lock()?;
-        Ok(scheduler.as_mut().is_some_and(|scheduler| scheduler.after_wait(woken, &mut self.ready)))
+        let Some(scheduler) = scheduler.as_mut() else { return Ok(false) };
+        Ok(self.handle.counted(scheduler, |scheduler| scheduler.after_wait(woken, &mut self.ready)))
     }
 }
 

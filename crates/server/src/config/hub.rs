@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use freshwire::engine::{DEFAULT_FILL_FIRST, Transfer};
+use freshwire::engine::Transfer;
 use freshwire::network::NetworkQos;
 
 /// Limits and defaults of the hub.
@@ -39,8 +39,8 @@ pub struct HubConfig {
     pub stream_network: BTreeMap<String, NetworkQos>,
     /// Threads over which viewers are spread, each with its own engine. Default: one per processor, at most [`MAX_ENGINES`].
     pub engines: usize,
-    /// Viewers of one stream that its first engine gets before another one gets any. Default [`DEFAULT_FILL_FIRST`].
-    pub fill_first: usize,
+    /// Viewers of one stream that its first engine gets before another one gets any. Default: as many as take half of a processor.
+    pub fill_first: Option<usize>,
     /// Writes to many viewers with one system call, where the system has io_uring. Default `true`.
     pub io_uring: bool,
     /// How payload gets from the arena into the sockets of viewers over TCP. Default: by reference where it is measured to take less
@@ -66,7 +66,7 @@ impl Default for HubConfig {
             network: NetworkQos::default(),
             stream_network: BTreeMap::new(),
             engines: default_engines(),
-            fill_first: DEFAULT_FILL_FIRST,
+            fill_first: None,
             io_uring: true,
             transfer: Transfer::Auto,
         }

@@ -16,6 +16,7 @@ mod series;
 mod show;
 mod stream;
 mod threads;
+mod transfer;
 mod viewers;
 
 use std::path::PathBuf;
@@ -109,6 +110,8 @@ enum What {
     Isolation,
     /// Readers of values by key beside 300 slow ones. Minutes.
     Crowd,
+    /// Large records to up to 256 receivers: copied and by reference, beside write(). Minutes.
+    Transfer,
 }
 
 /// Runs `freshwire-lab bench`.
@@ -159,6 +162,9 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     if args.what.contains(&What::Crowd) {
         crowd::measure(args.repeat, &mut report)?;
+    }
+    if args.what.contains(&What::Transfer) {
+        transfer::measure(args.repeat, &mut report)?;
     }
     if args.what.contains(&What::Path) {
         path::measure(&args.path, args.repeat, &mut report)?;

@@ -133,7 +133,7 @@ impl Cost {
 }
 
 /// Connections whose receiving ends are read by one thread.
-struct Receivers {
+pub(super) struct Receivers {
     received: Arc<AtomicU64>,
     expected: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -144,12 +144,13 @@ struct Receivers {
 }
 
 impl Receivers {
-    fn start(connections: usize) -> anyhow::Result<(Vec<TcpStream>, Self)> {
+    /// `stalls`: the last one can be made to stall.
+    pub(super) fn start(connections: usize, stalls: bool) -> anyhow::Result<(Vec<TcpStream>, Self)> {
         let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on loopback")?;
         let mut near = Vec::with_capacity(connections);
         let mut far = Vec::with_capacity(connections);
         for place in 0..connections {
-            if place + 1 == connections {
+            if stalls && place + 1 == connections {
                 rustix::net::sockopt::set_socket_recv_buffer_size(&listener, STALLED_BUFFER)?;
             }
             let (sends, receives) = pair_over(&listener)?;
@@ -171,14 +172,14 @@ impl Receivers {
         Ok((near, Self { received, expected, stop, thread, sent: 0, stalls }))
     }
 
-    /// Says how many receivers the next record has, before it is sent.
-    fn expect(&mut self, receivers: usize) {
-        self.sent += (receivers * RECORD_BYTES) as u64;
+    /// Says how many bytes all receivers get of the next record, before it is sent.
+    pub(super) fn expect(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
         self.expected.store(self.sent, Ordering::SeqCst);
     }
 
     /// Waits until they all have it.
-    fn wait(&self) -> anyhow::Result<()> {
+    pub(super) fn wait(&self) -> anyhow::Result<()> {
         let give_up = now() + PATIENCE;
         while self.received.load(Ordering::SeqCst) < self.sent {
             let left = give_up.saturating_since(now());
@@ -260,7 +261,7 @@ struct Plain {
 
 impl Plain {
     fn new(connections: usize) -> anyhow::Result<Self> {
-        let (near, receivers) = Receivers::start(connections)?;
+        let (near, receivers) = Receivers::start(connections, true)?;
         for stream in &near {
             stream.set_nodelay(true)?;
         }
@@ -273,7 +274,7 @@ impl Plain {
         let mut buffers = 0;
         let before = thread_time(&self.own)?;
         for _ in 0..ROUNDS {
-            self.receivers.expect(self.near.len());
+            self.receivers.expect(self.near.len() * RECORD_BYTES);
             let begin = now();
             for stream in &mut self.near {
                 stream.write_all(&payload).context("cannot send on loopback")?;
@@ -304,7 +305,7 @@ struct Fresh {
 
 impl Fresh {
     fn new(connections: usize, engines: u8) -> anyhow::Result<Self> {
-        let (near, receivers) = Receivers::start(connections)?;
+        let (near, receivers) = Receivers::start(connections, true)?;
         let others = threads()?;
         let pool = EnginePool::spawn(engines.into()).context("cannot start an engine")?;
         let threads: Vec<_> = threads()?.difference(&others).cloned().collect();
@@ -344,7 +345,7 @@ impl Fresh {
         let mut buffers = 0;
         let (own, engines) = (thread_time(&self.own)?, self.engine_times()?);
         for _ in 0..ROUNDS {
-            self.receivers.expect(receivers);
+            self.receivers.expect(receivers * RECORD_BYTES);
             let begin = now();
             let taken = self.push()?;
             buffers = buffers.max(socket_buffer_bytes()?);
@@ -373,7 +374,7 @@ impl Fresh {
         self.receivers.stalls.store(true, Ordering::SeqCst);
         let give_up = now() + PATIENCE;
         loop {
-            self.receivers.expect(self.sinks.len() - 1);
+            self.receivers.expect((self.sinks.len() - 1) * RECORD_BYTES);
             let taken = self.push()?;
             self.receivers.wait()?;
             if taken < self.sinks.len() {

@@ -23,6 +23,7 @@ mod connection;
 pub(crate) mod feed;
 pub(crate) mod link;
 pub(crate) mod message;
+mod preferences;
 pub(crate) mod publish;
 pub(crate) mod receive;
 mod reply;

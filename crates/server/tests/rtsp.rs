@@ -11,7 +11,9 @@ use freshwire::choice::MAX_RENDITIONS;
 use freshwire_server::access::{Access, LinkKey, Names, Password, Right, Rights, Rules, User};
 use freshwire_server::config::Limits;
 use freshwire_server::hub::HubConfig;
-use rtsp_rig::{Answer, Client, Server, TCP, datagram_sockets, server_ports, view_nowhere, with_session};
+use rtsp_rig::{
+    Answer, Client, Server, Source, TCP, datagram_sockets, server_ports, view_nowhere, with_session,
+};
 
 #[test]
 fn a_viewer_from_describe_to_teardown() {
@@ -102,6 +104,83 @@ fn a_latency_is_kept_however_players_write_their_urls() {
     for (requests, latency) in cases {
         let setup = requests.iter().find(|(method, _)| *method == "SETUP").expect("a track");
         assert_eq!(latency_after(&server, requests), (latency, setup.1.to_owned()), "{requests:?}");
+    }
+}
+
+/// The sizes of the RTP packets in which a picture of 200 kB comes to a viewer that makes these requests.
+fn packets_after(server: &Server, source: &mut Source, requests: [(&str, &str); 3]) -> Vec<usize> {
+    let mut client = server.client();
+    let mut session = String::new();
+    for (method, suffix) in requests {
+        let headers = if method == "SETUP" { TCP.to_owned() } else { session.clone() };
+        let answer = client.ask(method, suffix, &headers);
+        assert_eq!(answer.status, "200", "{method} {suffix}: {answer:?}");
+        if method == "SETUP" {
+            session = with_session(&answer.session());
+        }
+    }
+    source.push_large(200_000);
+    let (mut sizes, mut is_last) = (Vec::new(), false);
+    while !is_last {
+        let (channel, packet) = client.packet();
+        if channel == 0 {
+            is_last = packet[1] & 0x80 != 0;
+            sizes.push(packet.len());
+        }
+    }
+    assert!(sizes.iter().sum::<usize>() > 200_000, "{sizes:?}");
+    sizes
+}
+
+#[test]
+fn packets_are_as_large_as_configured_or_asked_for() {
+    let configured = |rtp_packet_bytes| {
+        let config = HubConfig { rtp_packet_bytes, ..HubConfig::default() };
+        Server::with(Access::open(), Limits::default(), config)
+    };
+    for (server, default) in [(Server::open(), 65_000), (configured(4000), 4000)] {
+        let mut source = server.publish("cam");
+        let cases = [
+            ([("DESCRIBE", ""), ("SETUP", "/trackID=0"), ("PLAY", "/")], default),
+            ([("DESCRIBE", "?packet=1400"), ("SETUP", "/trackID=0"), ("PLAY", "/")], 1400),
+            ([("DESCRIBE", ""), ("SETUP", "/trackID=0?packet=16KiB"), ("PLAY", "/")], 16_384),
+            (
+                [("DESCRIBE", "?packet=300"), ("SETUP", "/?packet=300/trackID=0"), ("PLAY", "/?packet=300")],
+                300,
+            ),
+            ([("DESCRIBE", "?packet=300"), ("SETUP", "/trackID=0"), ("PLAY", "?packet=65000")], 65_000),
+        ];
+        for (requests, most) in cases {
+            let sizes = packets_after(&server, &mut source, requests);
+            // What the first write has no room for makes packets smaller, and never larger.
+            assert!(sizes.iter().all(|&size| size <= most), "{requests:?}: {sizes:?}");
+            assert!(most > 10_000 || sizes.iter().filter(|&&size| size == most).count() > 10, "{sizes:?}");
+        }
+        let mut client = server.client();
+        for (method, url) in [("DESCRIBE", "?packet=255"), ("SETUP", "/?packet=255/trackID=0")] {
+            let refused = client.ask(method, url, TCP);
+            let reason = "400 Bad Request: packet=255 is not a size from 256 to 65000 bytes";
+            assert!(refused.head.contains(reason), "{refused:?}");
+        }
+        let session = with_session(&client.ask("SETUP", "/trackID=0", TCP).session());
+        assert_eq!(client.ask("PLAY", "?packet=1400", &session).status, "200");
+        assert_eq!(client.ask("PLAY", "?packet=1500", &session).status, "455", "it stays as it was");
+    }
+}
+
+#[test]
+fn datagrams_are_never_larger_than_the_path_takes() {
+    let server = Server::open();
+    let mut source = server.publish("cam");
+    for (asked, most) in [("", 1400), ("?packet=65000", 1400), ("?packet=300", 300)] {
+        let (rtp, _rtcp, udp) = datagram_sockets();
+        let mut client = server.client();
+        let setup = client.ask("SETUP", &format!("/trackID=0{asked}"), &udp);
+        assert_eq!(client.ask("PLAY", "", &with_session(&setup.session())).status, "200");
+        source.push_large(20_000);
+        let mut packet = [0; 65_536];
+        let sizes: Vec<_> = (0..10).map(|_| rtp.recv(&mut packet).expect("a packet")).collect();
+        assert_eq!(sizes, [most; 10], "{asked}");
     }
 }
 

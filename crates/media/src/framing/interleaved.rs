@@ -26,8 +26,12 @@ use crate::video::repeater::Repeater;
 
 /// Bytes before each packet.
 pub const FRAME_HEADER_BYTES: usize = 4;
-/// Default of the largest RTP packet: with the bytes before it 16 KiB.
-pub const DEFAULT_MAX_PACKET_BYTES: usize = (16 << 10) - FRAME_HEADER_BYTES;
+/// Largest RTP packet that may be configured. The length before a packet has room for 65,535 bytes; the rest is left to relays,
+/// which add header extensions or encryption.
+pub const MAX_PACKET_BYTES: usize = 65_000;
+/// Default of the largest RTP packet. All clients that were tried take it (`docs/lab-notebook/2026-11-29-packet-sizes.md`), and the
+/// room that [`next`](Framer::next) is given keeps packets small on slow paths.
+pub const DEFAULT_MAX_PACKET_BYTES: usize = MAX_PACKET_BYTES;
 /// Pictures are not cut into smaller packets, headers included, however little a caller wants. Chosen, not
 /// measured.
 pub const MIN_PACKET_BYTES: usize = 256;

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freshwire_media::framing::Framer;
-use freshwire_media::framing::interleaved::{Config, DEFAULT_MAX_PACKET_BYTES, Interleaved, TrackChannel};
+use freshwire_media::framing::interleaved::{
+    Config, DEFAULT_MAX_PACKET_BYTES, Interleaved, MAX_PACKET_BYTES, MIN_PACKET_BYTES, TrackChannel,
+};
 use freshwire_media::rtp::{Datagrams, Identity, Stream, WallClock};
 use freshwire_media::sdp;
 use freshwire_media::unit::{
@@ -73,6 +75,15 @@ fn dropped_at_random(mut units: Vec<Coded>) -> Vec<Coded> {
 
 /// The interleaved stream of these units, in pieces of many sizes.
 fn interleave(units: &[Coded]) -> Vec<u8> {
+    interleave_in(units, DEFAULT_MAX_PACKET_BYTES, |seq, piece| 300 + seq * 97 + piece * 211)
+}
+
+/// The interleaved stream of these units in packets of at most this size. `wanted` gives the room for each unit's pieces.
+fn interleave_in(
+    units: &[Coded],
+    max_packet_bytes: usize,
+    wanted: impl Fn(usize, usize) -> usize,
+) -> Vec<u8> {
     let catalog = Arc::new(Catalog::new(units.len()));
     let track = |channel| Some(TrackChannel { channel, identity: IDENTITY });
     let config = Config {
@@ -80,7 +91,7 @@ fn interleave(units: &[Coded]) -> Vec<u8> {
         audio: track(2),
         clock: WallClock { media: MediaTime::default(), ntp: 3_900_000_000 << 32 },
         cname: "freshwire".to_owned(),
-        max_packet_bytes: DEFAULT_MAX_PACKET_BYTES,
+        max_packet_bytes,
         report_interval: freshwire_media::rtp::DEFAULT_REPORT_INTERVAL,
     };
     let mut framer = Interleaved::new(Arc::clone(&catalog), &config);
@@ -88,10 +99,10 @@ fn interleave(units: &[Coded]) -> Vec<u8> {
     for (seq, (head, bytes)) in units.iter().enumerate() {
         catalog.add(seq as u64, Arc::clone(head));
         framer.begin(seq as u64, head.len);
-        let mut max = 300 + seq * 97;
-        while let Some(piece) = framer.next(max, &mut stream) {
+        let mut pieces = 0;
+        while let Some(piece) = framer.next(wanted(seq, pieces), &mut stream) {
             stream.extend(&bytes[piece.payload.start as usize..piece.payload.end as usize]);
-            max += 211;
+            pieces += 1;
         }
     }
     stream
@@ -100,12 +111,16 @@ fn interleave(units: &[Coded]) -> Vec<u8> {
 /// ffmpeg plays what is left of a stream over RTSP and has to tell exactly what was sent.
 fn ffmpeg_gets_what_is_sent(tracks: &Tracks, units: Vec<Coded>) {
     let sent = dropped_at_random(units);
+    ffmpeg_gets(tracks, &sent, &interleave(&sent));
+}
+
+fn ffmpeg_gets(tracks: &Tracks, sent: &[Coded], stream: &[u8]) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut command = Command::new("ffmpeg");
     command.args(["-v", "warning", "-rtsp_transport", "tcp", "-i"]);
     command.arg(format!("rtsp://{}/test", listener.local_addr().unwrap()));
     let player = Player::start(command.args(["-map", "0", "-c", "copy", "-copyinkf", "-f", "framecrc", "-"]));
-    serve(&listener, &describe(tracks), &interleave(&sent));
+    serve(&listener, &describe(tracks), stream);
     let output = player.wait();
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     for complaint in ["missed", "error", "Error", "invalid", "Invalid", "corrupt"] {
@@ -190,6 +205,10 @@ fn gstreamer_reads_an_rtsp_connection() {
     let pictures = encode(PICTURES, &X264);
     let tracks = tracks(h264(&pictures), None);
     let sent = dropped_at_random(units(pictures, Kind::Video, &tracks, true));
+    gstreamer_gets(&tracks, &sent, &interleave(&sent));
+}
+
+fn gstreamer_gets(tracks: &Tracks, sent: &[Coded], stream: &[u8]) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pictures.h264");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -199,7 +218,7 @@ fn gstreamer_reads_an_rtsp_connection() {
     command.args(["!", "rtph264depay", "!", "video/x-h264,stream-format=byte-stream,alignment=nal"]);
     command.args(["!", "filesink", &format!("location={}", file.display())]);
     let player = Player::start(&mut command);
-    serve(&listener, &describe(&tracks), &interleave(&sent));
+    serve(&listener, &describe(tracks), stream);
     let output = player.wait();
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     let read = std::fs::read(file).unwrap();
@@ -213,6 +232,33 @@ fn gstreamer_reads_an_rtsp_connection() {
         arrived.len(),
         expected.len()
     );
+}
+
+/// Keyframes of several 100 kB, as a camera of 4K has them, in packets of every size that can be configured.
+#[test]
+fn large_pictures_arrive_in_packets_of_any_size() {
+    if !has("ffmpeg", "-version") || !has("gst-launch-1.0", "--version") {
+        return;
+    }
+    let noise = "testsrc2=s=960x540:r=5:d=2,noise=alls=60:allf=t";
+    let constant = ["-preset", "ultrafast", "-g", "5"];
+    let pictures = encode(noise, &[&["-c:v", "libx264", "-qp", "18"], &constant[..]].concat());
+    let tracks_264 = tracks(h264(&pictures), None);
+    let film = units(pictures, Kind::Video, &tracks_264, true);
+    let x265 = ["-c:v", "libx265", "-x265-params", "log-level=none:keyint=5:bframes=0:qp=18"];
+    let pictures = encode(noise, &[&x265, &constant[..]].concat());
+    let tracks_265 = tracks(h265(&pictures), None);
+    let camera = units(pictures, Kind::Video, &tracks_265, true);
+    for (tracks, sent) in [(&tracks_264, &film), (&tracks_265, &camera)] {
+        let largest = sent.iter().map(|(head, _)| head.len).max();
+        assert!(largest > Some(300_000), "{largest:?}");
+        for max_packet in [MIN_PACKET_BYTES, 1400, 16_384, MAX_PACKET_BYTES] {
+            ffmpeg_gets(tracks, sent, &interleave_in(sent, max_packet, |_, _| usize::MAX));
+        }
+    }
+    for max_packet in [1400, 16_384, MAX_PACKET_BYTES] {
+        gstreamer_gets(&tracks_264, &film, &interleave_in(&film, max_packet, |_, _| usize::MAX));
+    }
 }
 
 #[test]

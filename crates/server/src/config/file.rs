@@ -141,6 +141,7 @@ struct HubSection {
     key_grace: Value,
     join_age: Value,
     stall_timeout: Value,
+    rtp_packet: Value,
     congestion: Option<String>,
     dscp: Text,
     priority: Value,
@@ -352,6 +353,8 @@ fn hub(section: HubSection) -> Result<HubConfig, Fault> {
     set(&mut hub.unused_timeout, "unused_timeout", unused, parse_duration, ("1s", "24h"))?;
     let stall = section.stall_timeout.as_ref();
     set(&mut hub.stall_timeout, "stall_timeout", stall, parse_duration, ("1s", "1h"))?;
+    // MIN_PACKET_BYTES and MAX_PACKET_BYTES of the framing.
+    set(&mut hub.rtp_packet_bytes, "rtp_packet", section.rtp_packet.as_ref(), size, ("256B", "65000B"))?;
     hub.congestion = section.congestion;
     hub.network = network(&section.dscp, &section.priority, &section.max_rate)?;
     hub.io_uring = section.io_uring.unwrap_or(hub.io_uring);

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use freshwire::engine::Transfer;
 use freshwire::network::NetworkQos;
+use freshwire_media::framing::interleaved::DEFAULT_MAX_PACKET_BYTES;
 
 /// Limits and defaults of the hub.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct HubConfig {
     pub join_age: Duration,
     /// A viewer whose path takes nothing for this long is disconnected. Default 30 s.
     pub stall_timeout: Duration,
+    /// Largest RTP packet in an RTSP connection, in bytes, its header included. Default [`DEFAULT_MAX_PACKET_BYTES`].
+    pub rtp_packet_bytes: usize,
     /// The kernel name of the congestion control of viewers' connections; `None` keeps the system's.
     pub congestion: Option<String>,
     /// Service asked of the network for viewers' connections and datagrams. A pacing rate limits datagrams only where the
@@ -62,6 +65,7 @@ impl Default for HubConfig {
             key_grace: Duration::from_millis(600),
             join_age: Duration::from_millis(500),
             stall_timeout: Duration::from_secs(30),
+            rtp_packet_bytes: DEFAULT_MAX_PACKET_BYTES,
             congestion: None,
             network: NetworkQos::default(),
             stream_network: BTreeMap::new(),

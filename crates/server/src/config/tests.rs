@@ -74,6 +74,7 @@ fn all_sections() {
         [hub]
         arena = "8MiB"
         latency = "1s"
+        rtp_packet = 1400
         engines = 3
         io_uring = false
         transfer = "copy"
@@ -96,6 +97,7 @@ fn all_sections() {
     assert_eq!((config.hub.arena_bytes, config.hub.latency), (8 << 20, Some(Duration::from_secs(1))));
     assert_eq!((config.nice, config.hub.engines, config.hub.io_uring), (Some(5), 3, false));
     assert_eq!(config.hub.transfer, freshwire::engine::Transfer::Copy);
+    assert_eq!(config.hub.rtp_packet_bytes, 1400);
     assert_eq!(config.streams["a"].source, Source::File("etc/film.ts".into()));
     let (anna, cam) = (&config.access.users["anna"].rights, &config.access.users["cam"].rights);
     assert!(anna.view.contain("a") && !anna.view.contain("b") && anna.publish.is_empty());
@@ -104,7 +106,7 @@ fn all_sections() {
 }
 
 /// Each text with what its error has to begin with.
-const WRONG: [(&str, &str); 26] = [
+const WRONG: [(&str, &str); 28] = [
     ("\n[rtps]\n", "etc/f.toml:2: unknown field `rtps`, expected one of `rtsp`"),
     ("[hub]\nlatency = 700", "etc/f.toml:2: latency: \"700\" is not a duration such as 50ms"),
     ("[hub]\nlatency = \"2h\"", "etc/f.toml:2: latency: 2h is not from 20ms to 1min"),
@@ -113,6 +115,8 @@ const WRONG: [(&str, &str); 26] = [
         "etc/f.toml:2: transfer: \"sendfile\" is none of \"auto\", \"copy\" and \"reference\"",
     ),
     ("[hub]\nengines = 0", "etc/f.toml:2: engines: 0 is not from 1 to 64"),
+    ("[hub]\nrtp_packet = 255", "etc/f.toml:2: rtp_packet: 255 is not from 256B to 65000B"),
+    ("[hub]\nrtp_packet = \"64KiB\"", "etc/f.toml:2: rtp_packet: 64KiB is not from 256B to 65000B"),
     ("[hub]\narena = true", "etc/f.toml:2: invalid type: boolean `true`, expected a number with a unit"),
     (
         "[limits]\n\nmax_connections = \"many\"",

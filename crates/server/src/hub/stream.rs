@@ -111,6 +111,11 @@ impl Stream {
         self.shared.config.network_of(&self.name)
     }
 
+    /// The largest RTP packet of its viewers over RTSP connections, in bytes.
+    pub(crate) fn rtp_packet_bytes(&self) -> usize {
+        self.shared.config.rtp_packet_bytes
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

@@ -11,6 +11,7 @@ use super::channel::Channel;
 use super::common::{self, ControlTraffic, Pace, SESSION_TIMEOUT, wrong_state};
 use super::link::{Link, LinkError};
 use super::message::{Message, Request};
+use super::preferences::Preferences;
 use super::publish::{self, PublishSession};
 use super::reply::Reply;
 use super::target::Target;
@@ -109,8 +110,8 @@ struct Conversation {
     granted: Vec<Grant>,
     /// That of the session.
     lease: Option<Lease>,
-    /// The stream that was described last, and the latency that was asked for: players leave the query out as well.
-    described: Option<(String, Option<Duration>)>,
+    /// The stream that was described last, and what the address asked for: players leave the query out as well.
+    described: Option<(String, Preferences)>,
     failures: u32,
     requests: u64,
     began: Instant,
@@ -319,11 +320,11 @@ impl Conversation {
         {
             return Err(Reply::refuse(406, "Not Acceptable: a stream is described as application/sdp"));
         }
-        let latency = view::latency_asked(target)?;
+        let preferences = Preferences::of(target)?;
         let retransmission = view::retransmission_asked(target)?;
         let stream = self.context.hub.find(&target.stream).ok_or_else(|| unknown(target))?;
         view::renditions_asked(target, &stream)?;
-        self.described = Some((target.stream.clone(), latency));
+        self.described = Some((target.stream.clone(), preferences));
         Ok(view::describe(&stream, target, self.ends.local.ip(), retransmission).await)
     }
 
@@ -349,9 +350,9 @@ impl Conversation {
         let grant = self.authorize(Right::View, request, target)?;
         let stream = self.context.hub.find(&target.stream).ok_or_else(|| unknown(target))?;
         let described = self.described.as_ref().filter(|(name, _)| *name == target.stream);
-        let latency = described.and_then(|(_, latency)| *latency);
+        let preferences = described.map_or_else(Preferences::default, |(_, preferences)| *preferences);
         let mut session =
-            ViewSession::new(stream, grant.user().map(str::to_owned), latency).map_err(unavailable)?;
+            ViewSession::new(stream, grant.user().map(str::to_owned), preferences).map_err(unavailable)?;
         let groups = &self.context.groups;
         let reply = session.setup(target, offers, &self.ends, groups).map_err(unavailable)?;
         if session.is_ready() {

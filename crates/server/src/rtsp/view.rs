@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use freshwire::Ended;
-use freshwire_media::framing::interleaved::{Config, DEFAULT_MAX_PACKET_BYTES, Interleaved, TrackChannel};
+use freshwire_media::framing::interleaved::{Config, Interleaved, TrackChannel};
 use freshwire_media::rtp::{
     DEFAULT_MAX_DATAGRAM_BYTES, DEFAULT_REPORT_INTERVAL, Identity, RETRANSMISSION_TIME, Retransmitter,
     WallClock, goodbye,
@@ -16,6 +16,7 @@ use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks};
 
 use super::begin_error::BeginError;
 use super::common::{self, SESSION_TIMEOUT, random, session_id};
+use super::preferences::Preferences;
 use super::reply::Reply;
 use super::rtp_path::{Listener, PathTrack, RtpPath, TrackPorts};
 use super::target::Target;
@@ -32,8 +33,8 @@ pub(super) struct ViewSession {
     pub(super) stream: Arc<Stream>,
     /// The viewer's name, if it had to give one.
     pub(super) user: Option<String>,
-    /// How old a unit may be when it arrives, where the address says so.
-    pub(super) latency: Option<Duration>,
+    /// What the address asks for.
+    pub(super) preferences: Preferences,
     /// Which renditions it may get.
     pub(super) renditions: RenditionSelection,
     cname: String,
@@ -111,18 +112,18 @@ async fn known_tracks(stream: &Stream) -> Option<Arc<Tracks>> {
 }
 
 impl ViewSession {
-    /// A session without tracks. `latency` was asked for before.
+    /// A session without tracks. `preferences` were named before.
     pub(super) fn new(
         stream: Arc<Stream>,
         user: Option<String>,
-        latency: Option<Duration>,
+        preferences: Preferences,
     ) -> io::Result<Self> {
         let cname = format!("{:016x}", u64::from_be_bytes(random()?));
         Ok(Self {
             id: session_id()?,
             stream,
             user,
-            latency,
+            preferences,
             renditions: RenditionSelection::All,
             cname,
             video: None,
@@ -138,9 +139,9 @@ impl ViewSession {
         ends: &Ends,
         groups: &Groups,
     ) -> io::Result<Reply> {
-        match latency_asked(target) {
+        match Preferences::of(target) {
             // A player may leave the query out from its second request on.
-            Ok(latency) => self.latency = latency.or(self.latency),
+            Ok(preferences) => self.preferences = preferences.or(self.preferences),
             Err(refusal) => return Ok(refusal),
         }
         match renditions_asked(target, &self.stream) {
@@ -232,16 +233,16 @@ impl ViewSession {
         self.carried().any(|carried| matches!(carried.carrier, Carrier::Interleaved(_)))
     }
 
-    /// Takes over the latency that PLAY asks for, if it is the first one.
+    /// Takes over the preferences of PLAY, if it is the first one.
     pub(super) fn asked_at_play(&mut self, target: &Target, is_first: bool) -> Result<(), Reply> {
-        let Some(latency) = latency_asked(target)? else { return Ok(()) };
+        let preferences = Preferences::of(target)?.or(self.preferences);
         if is_first {
-            self.latency = Some(latency);
+            self.preferences = preferences;
         }
-        if self.latency == Some(latency) {
+        if self.preferences == preferences {
             return Ok(());
         }
-        Err(common::wrong_state("latency= stays as it was at the first PLAY"))
+        Err(common::wrong_state("latency= and packet= stay as they were at the first PLAY"))
     }
 
     /// The answer to PLAY.
@@ -293,10 +294,11 @@ impl ViewSession {
         video: Option<TrackChannel>,
         audio: Option<TrackChannel>,
     ) -> Interleaved {
+        let config = self.config(video, audio);
         let config = Config {
-            max_packet_bytes: DEFAULT_MAX_DATAGRAM_BYTES,
+            max_packet_bytes: config.max_packet_bytes.min(DEFAULT_MAX_DATAGRAM_BYTES),
             report_interval: UDP_REPORT_INTERVAL,
-            ..self.config(video, audio)
+            ..config
         };
         Interleaved::new(catalog, &config)
     }
@@ -307,7 +309,7 @@ impl ViewSession {
             audio,
             clock: wall_clock(&self.stream),
             cname: self.cname.clone(),
-            max_packet_bytes: DEFAULT_MAX_PACKET_BYTES,
+            max_packet_bytes: self.preferences.packet_bytes.unwrap_or_else(|| self.stream.rtp_packet_bytes()),
             report_interval: DEFAULT_REPORT_INTERVAL,
         }
     }
@@ -348,7 +350,7 @@ impl ViewSession {
             renditions: self.renditions.clone(),
             user: self.user.clone(),
             only,
-            latency: self.latency,
+            latency: self.preferences.latency,
             ..datagram_request(path, framer, catalog, ends.peer)
         };
         Ok(Transmission::Udp(self.stream.view(request)?, listener))
@@ -491,12 +493,6 @@ pub(super) fn retransmission_asked(target: &Target) -> Result<bool, Reply> {
         Some("on") => Ok(true),
         Some(_) => Err(Reply::refuse(400, "Bad Request: retransmission= is on or off")),
     }
-}
-
-/// The latency that a request asks for; an answer if it is none.
-pub(super) fn latency_asked(target: &Target) -> Result<Option<Duration>, Reply> {
-    ViewRequest::latency_asked(target.query.as_deref())
-        .map_err(|error| Reply::refuse(400, format!("Bad Request: {error}")))
 }
 
 /// The value of the header `Session`.

@@ -69,7 +69,7 @@ impl Viewing {
             peer,
             user: session.user.clone(),
             only: session.only(),
-            latency: session.latency,
+            latency: session.preferences.latency,
             join_age: None,
         })?;
         tracing::info!(stream = session.stream.name(), protocol, viewer = viewer.id(), "views");

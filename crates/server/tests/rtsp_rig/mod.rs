@@ -99,14 +99,24 @@ impl Source {
         self.push_picture([0x65, 0x88], [0; 2]);
     }
 
+    /// Publishes one key picture of `len` bytes.
+    pub(crate) fn push_large(&mut self, len: usize) {
+        self.group = self.count as u32 + 1;
+        self.push_picture_of([0x65, 0x88], [0; 2], len);
+    }
+
     /// Publishes one picture that depends on the one before it.
     pub(crate) fn push_dependent(&mut self) {
         self.push_picture([0x41, 0x9a], [1, 0]);
     }
 
     fn push_picture(&mut self, header: [u8; 2], refs: [u32; 2]) {
+        self.push_picture_of(header, refs, 100);
+    }
+
+    fn push_picture_of(&mut self, header: [u8; 2], refs: [u32; 2], len: usize) {
         let mut bytes = vec![0, 0, 0, 1, header[0], header[1]];
-        bytes.extend([self.count as u8; 100]);
+        bytes.resize(bytes.len() + len, self.count as u8);
         let time = MediaTime::from_nanos(self.count * 40_000_000);
         self.count += 1;
         let len = bytes.len() as u32;

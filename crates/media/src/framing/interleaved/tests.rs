@@ -237,6 +237,66 @@ fn records_that_are_not_their_units_are_passed_over() {
     assert_eq!(framer.next_seq(Kind::Video), Some(65_531));
 }
 
+/// The writes of a picture, of at most `room` bytes each: bytes and packets of each.
+fn writes(framer: &mut Interleaved, (head, bytes): &(UnitHead, Vec<u8>), room: usize) -> Vec<(usize, usize)> {
+    let mut writes = vec![(0, 0)];
+    framer.begin(0, head.len);
+    loop {
+        let (written, _) = *writes.last().expect("one at least");
+        // As the engine does: the rest of a full write is no room for a packet.
+        if room - written < MIN_PACKET_BYTES + 2 * FRAME_HEADER_BYTES + 60 {
+            assert!(framer.can_overtake(1), "sound goes first before each write");
+            writes.push((0, 0));
+            continue;
+        }
+        let mut prefix = Vec::new();
+        let piece = framer.next(room - written, &mut prefix).expect("until the last");
+        assert_eq!(bytes.len(), head.len as usize);
+        let last = writes.last_mut().expect("one at least");
+        *last = (written + prefix.len() + (piece.payload.end - piece.payload.start) as usize, last.1 + 1);
+        if piece.last {
+            return writes;
+        }
+    }
+}
+
+/// A write is what a path takes in about a millisecond, and at least a segment. So a packet lasts no longer, however large it
+/// may be, and the larger ones need no more writes.
+#[test]
+fn packets_are_as_large_as_the_write() {
+    let tracks = Arc::new(tracks(h264(), aac()));
+    let picture =
+        unit(&tracks, Kind::Video, 0, &[([0x67, 0x42], 30), ([0x68, 1], 6), ([0x65, 0x88], 400_000)]);
+    let units = [picture, unit(&tracks, Kind::Audio, 0, &[([0, 0], 200)])];
+    for rate in [100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000_usize] {
+        let room = (rate / 8 / 1000).next_multiple_of(1448);
+        let of =
+            |max_packet| writes(&mut Interleaved::new(catalog(&units), &config(max_packet)), &units[0], room);
+        let [small, large] = [1400, DEFAULT_MAX_PACKET_BYTES].map(of);
+        for &(bytes, packets) in &large {
+            assert!(bytes <= room, "{bytes} in a write of {room}");
+            let fewest = bytes.div_ceil(DEFAULT_MAX_PACKET_BYTES);
+            // The parameter sets have packets of their own.
+            assert!(packets <= fewest + 2, "{packets} packets of {bytes} bytes");
+        }
+        assert!(large.len() <= small.len(), "{} writes instead of {}", large.len(), small.len());
+    }
+}
+
+#[test]
+fn the_size_of_packets_does_not_change_what_arrives() {
+    let tracks = Arc::new(tracks(h264(), aac()));
+    for picture in [1, 243, 1400, 16_384, 64_985, 64_986, 65_535, 65_536, 400_000] {
+        let units = [unit(&tracks, Kind::Video, 0, &[([0x67, 0x42], 30), ([0x65, 0x88], picture)])];
+        for max_packet in [MIN_PACKET_BYTES, 1400, 4096, 8192, 16_384, 32_768, MAX_PACKET_BYTES, usize::MAX] {
+            let mut framer = Interleaved::new(catalog(&units), &config(max_packet));
+            let (stream, _) = write(&mut framer, 0, &units[0].1, usize::MAX);
+            let expected = parts(&units[0].0, &units[0].1);
+            assert_eq!(read(&stream, "h264", max_packet)[0], expected, "{picture} in {max_packet}");
+        }
+    }
+}
+
 #[test]
 fn pieces_fill_what_is_wanted() {
     let tracks = Arc::new(tracks(h264(), aac()));

@@ -11,6 +11,9 @@
 //! sent at all. Packets of sound may come between those of a picture. Where the pictures that follow are dropped, repetitions
 //! take their places, a packet each, as in RTP ([`super::interleaved`]).
 //!
+//! A piece is a packet: 4 to 12 bytes of framing and at most 184 of payload. Pieces so small are copied by every write, and
+//! are not worth a reference to the payload.
+//!
 //! **Clock.** PCR is decode time less 200 ms. Players drop or delay units that arrive with a decode time behind PCR.
 //! With 200 ms, sound and pictures may be sent that much out of order, as a policy that prefers sound does. PCR never
 //! runs back. The first unit's decode time is one second after 0, so that no time is negative; times have 33 bits and

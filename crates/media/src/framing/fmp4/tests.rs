@@ -4,7 +4,7 @@ use super::super::clip::{self, Random};
 use super::super::websocket::tests::read;
 use super::*;
 use crate::h264::without_reordering;
-use crate::testing::PICTURES;
+use crate::testing::{PICTURES, X264_SEQUENCE};
 use crate::unit::{Unit, VideoCodec, VideoTrack};
 
 /// A sample as the reader finds it, in ticks of its track.
@@ -381,6 +381,42 @@ fn undecodable_units_are_skipped() {
     assert!(skipped(4, &units[4]), "cannot be described");
     assert!(skipped(6, &units[6]), "needs what was skipped");
     assert!(!skipped(8, &units[8]));
+}
+
+/// A key picture of this many bytes, with its parameter sets.
+fn key_picture(len: u32) -> Unit {
+    let codec = VideoCodec::H264 { sps: X264_SEQUENCE.to_vec(), pps: vec![0x68, 1, 2] };
+    let tracks =
+        Arc::new(Tracks { video: Some(VideoTrack { codec, width: 1280, height: 720 }), audio: None });
+    let [unit] = pictures(&[&tracks]).try_into().expect("one");
+    let nals = vec![4..30, 34..37, 41..len];
+    let nal_headers = vec![[0x67, 0x64], [0x68, 1], [0x65, 0x88]];
+    Unit { head: UnitHead { len, nals, nal_headers, ..unit.head }, bytes: vec![0; len as usize], ..unit }
+}
+
+/// The fewest pieces that there can be, as the bytes between two NAL units differ: so a write by reference has few calls.
+#[test]
+fn a_picture_has_a_header_and_a_piece_for_each_nal_unit() {
+    for carriage in [Carriage::WebSocket, Carriage::Plain] {
+        for len in [100, 40_000, 400_000, 4_000_000] {
+            let units = [key_picture(len)];
+            let mut framer = Fmp4::new(clip::catalog(&units), carriage);
+            framer.begin(0, len);
+            let mut pieces = Vec::new();
+            loop {
+                let mut prefix = Vec::new();
+                let piece = framer.next(usize::MAX, &mut prefix).expect("until the last");
+                let is_last = piece.last;
+                pieces.push((piece.payload, prefix.len()));
+                if is_last {
+                    break;
+                }
+            }
+            let payload: Vec<_> = pieces.iter().map(|(payload, _)| payload.clone()).collect();
+            assert_eq!(payload, units[0].head.nals, "{carriage:?}, {len}");
+            assert!(pieces[1..].iter().all(|(_, header)| *header == LENGTH_BYTES as usize), "{pieces:?}");
+        }
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use freshwire_io::tcp::{BatchWrite, IoSlice, MAX_SLICES, SendBatch, TcpSocket};
 
+use super::output::is_scattered;
 use crate::turn::offer::Payload;
 
 /// Fewer writes than this are made one by one.
@@ -41,6 +42,8 @@ impl Batching {
 pub(crate) struct Plan {
     pub(crate) heads: Vec<u8>,
     pub(crate) pieces: Vec<PlannedPiece>,
+    /// Writes whose pieces are small, each in one stretch.
+    stretches: Vec<u8>,
 }
 
 /// Framing bytes, and the part of the payload behind them.
@@ -66,7 +69,7 @@ impl Plan {
     /// Makes these writes, each to its socket. The result of each is added to `sent`, in their order. An error concerns the batch:
     /// `sent` is complete all the same.
     pub(crate) fn write<'a>(
-        &'a self,
+        &'a mut self,
         batch: &mut SendBatch,
         payload: &'a Payload,
         writes: impl Iterator<Item = (&'a TcpSocket, &'a PlannedWrite)>,
@@ -74,8 +77,23 @@ impl Plan {
     ) -> io::Result<()> {
         let mut slices = Vec::with_capacity(2 * self.pieces.len());
         let mut places = Vec::with_capacity(SendBatch::MOST);
+        let writes: Vec<_> = writes.collect();
+        self.stretches.clear();
+        // Slices point into it, so that it must not move.
+        self.stretches.reserve(writes.iter().map(|(_, write)| write.bytes as usize).sum());
         for (socket, write) in writes {
             let begin = slices.len();
+            if is_scattered(write.pieces.len(), write.bytes) {
+                let start = self.stretches.len();
+                for piece in self.pieces.get(write.pieces.clone()).unwrap_or_default() {
+                    self.stretches.extend_from_slice(self.heads.get(piece.head.clone()).unwrap_or_default());
+                    self.stretches.extend_from_slice(payload.bytes(piece.start, piece.len));
+                }
+                let stretch = &self.stretches[start..];
+                slices.push(IoSlice::new(stretch.as_ptr(), stretch.len()));
+                places.push((socket, begin..slices.len()));
+                continue;
+            }
             for piece in self.pieces.get(write.pieces.clone()).unwrap_or_default() {
                 let head = self.heads.get(piece.head.clone()).unwrap_or_default();
                 let body = payload.bytes(piece.start, piece.len);

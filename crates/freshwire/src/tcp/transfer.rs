@@ -33,8 +33,10 @@ const MIN_PIECE: usize = 16 << 10;
 const SIZES: usize = 5;
 
 /// One of so many writes of a size is made in the way that seems to cost more, to notice a change (an epsilon-greedy choice, Sutton and
-/// Barto 2018, section 2.2). Chosen, not measured: it bounds the loss to 3 % of the difference.
+/// Barto 2018, section 2.2). As long as nothing changes, the number doubles up to the second one: a reference can cost ten times a copy.
+/// Chosen, not measured.
 const TRIAL_EVERY: u32 = 32;
+const TRIAL_EVERY_MOST: u32 = 4096;
 
 /// Measurements of either way before the first choice. Chosen, not measured.
 const FIRST_TRIALS: u32 = 4;
@@ -64,7 +66,9 @@ struct Costs {
     /// Mean processor time, in nanoseconds per byte, and its measurements.
     copy: (f64, u32),
     reference: (f64, u32),
-    choices: u32,
+    /// Writes since the last trial, and from one trial to the next.
+    since_trial: u32,
+    interval: u32,
 }
 
 /// The choice of an engine, with what it has measured.
@@ -90,17 +94,37 @@ enum Part {
 }
 
 impl Costs {
-    fn choose(&mut self) -> Method {
-        self.choices = self.choices.wrapping_add(1);
+    /// `renewal` is what fresh pages alone cost with a reference.
+    fn choose(&mut self, renewal: f64) -> Method {
         let (copy, reference) = (self.copy, self.reference);
-        if copy.1.min(reference.1) < FIRST_TRIALS {
-            return if copy.1 <= reference.1 { Method::Copy } else { Method::Reference };
+        if copy.1 < FIRST_TRIALS || renewal >= copy.0 {
+            return Method::Copy;
         }
-        let is_trial = self.choices.is_multiple_of(TRIAL_EVERY);
-        if (reference.0 < copy.0) == is_trial { Method::Copy } else { Method::Reference }
+        if reference.1 < FIRST_TRIALS {
+            return Method::Reference;
+        }
+        self.since_trial += 1;
+        let interval = self.interval.max(TRIAL_EVERY);
+        let is_trial = self.since_trial >= interval;
+        if is_trial {
+            (self.since_trial, self.interval) = (0, (2 * interval).min(TRIAL_EVERY_MOST));
+        }
+        if self.prefers_reference() == is_trial { Method::Copy } else { Method::Reference }
+    }
+
+    fn prefers_reference(&self) -> bool {
+        self.reference.0 < self.copy.0
     }
 
     fn learn(&mut self, method: Method, cost: f64) {
+        let preferred = self.prefers_reference();
+        self.add(method, cost);
+        if self.prefers_reference() != preferred {
+            self.interval = 0;
+        }
+    }
+
+    fn add(&mut self, method: Method, cost: f64) {
         let (mean, count) = match method {
             Method::Copy => &mut self.copy,
             Method::Reference => &mut self.reference,
@@ -198,7 +222,10 @@ impl Transfers {
         match self.wanted {
             Transfer::Copy => Method::Copy,
             Transfer::Reference => Method::Reference,
-            Transfer::Auto => self.costs[usize::from(writes > 1)][size].choose(),
+            Transfer::Auto => {
+                let renewal = *self.renewal.get_or_insert_with(measure_renewal) / writes as f64;
+                self.costs[usize::from(writes > 1)][size].choose(renewal)
+            }
         }
     }
 

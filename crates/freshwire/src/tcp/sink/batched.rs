@@ -29,7 +29,12 @@ impl TcpSink {
         self.borrow(scratch);
         let step = self.before_write(0, now, scratch);
         if let Ok(ControlFlow::Continue(())) = step {
-            return Ok(None);
+            if !self.output.is_scattered() {
+                return Ok(None);
+            }
+            let next = self.serve(0, now, scratch);
+            self.give_back(scratch);
+            return self.bounded(next?, now).map(Some);
         }
         self.give_back(scratch);
         match step? {

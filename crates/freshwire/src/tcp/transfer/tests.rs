@@ -1,11 +1,11 @@
 use super::*;
 
-/// Measures until both ways were tried, then counts what is chosen of further writes.
+/// Measures until both ways were tried, then counts what is chosen of further writes: copies and references.
 fn choices(copy: f64, reference: f64, writes: u32) -> (u32, u32) {
     let mut costs = Costs::default();
     let mut chosen = (0, 0);
     for write in 0..2 * FIRST_TRIALS + writes {
-        let method = costs.choose();
+        let method = costs.choose(0.0);
         costs.learn(method, if method == Method::Copy { copy } else { reference });
         if write >= 2 * FIRST_TRIALS {
             match method {
@@ -21,31 +21,43 @@ fn choices(copy: f64, reference: f64, writes: u32) -> (u32, u32) {
 fn the_cheaper_way_is_used_and_the_other_one_tried() {
     for scale in [1e-3, 1.0, 1e3] {
         for ratio in [0.01, 0.5, 0.9, 1.1, 2.0, 100.0] {
-            let (copied, by_reference) = choices(scale, scale * ratio, 3200);
+            let (copied, by_reference) = choices(scale, scale * ratio, 100_000);
             let (used, tried) = if ratio < 1.0 { (by_reference, copied) } else { (copied, by_reference) };
-            assert!((99..=101).contains(&tried), "{scale} {ratio}: {tried} of 3200");
-            assert_eq!(used + tried, 3200);
+            // Seven while the interval doubles, then one in 4096.
+            assert!((20..=35).contains(&tried), "{scale} {ratio}: {tried} of 100,000");
+            assert_eq!(used + tried, 100_000);
         }
     }
-    assert_eq!(choices(1.0, f64::INFINITY, 3200).1, 100, "memory that cannot be lent");
+    assert_eq!(choices(1.0, f64::INFINITY, 100_000).1, choices(1.0, 2.0, 100_000).1);
+}
+
+/// Where fresh pages alone cost more than a copy, nothing is sent by reference, not even as a trial.
+#[test]
+fn fresh_pages_that_cost_too_much_are_not_tried() {
+    let mut costs = Costs::default();
+    for _ in 0..10_000 {
+        assert_eq!(costs.choose(f64::INFINITY), Method::Copy);
+        costs.learn(Method::Copy, 1.0);
+    }
+    assert_eq!(costs.choose(1.0), Method::Copy);
+    assert_eq!(costs.choose(0.9), Method::Reference);
 }
 
 #[test]
 fn a_change_is_noticed() {
     let mut costs = Costs::default();
     let mut run = |copy: f64, reference: f64| {
-        let mut last = Method::Copy;
-        // Enough trials for the mean to follow: some eight of one in 32.
-        for _ in 0..2000 {
-            last = costs.choose();
-            costs.learn(last, if last == Method::Copy { copy } else { reference });
+        // Some eight trials, one in 4096, until the mean follows.
+        for _ in 0..100_000 {
+            let method = costs.choose(0.0);
+            costs.learn(method, if method == Method::Copy { copy } else { reference });
         }
-        costs.choices = 0;
-        last
+        costs.prefers_reference()
     };
-    assert_eq!(run(1.0, 0.5), Method::Reference);
-    assert_eq!(run(1.0, 2.0), Method::Copy);
-    assert_eq!(run(4.0, 2.0), Method::Reference);
+    assert!(run(1.0, 0.5));
+    assert!(!run(1.0, 2.0));
+    assert!(run(4.0, 2.0));
+    assert!(run(4.0, 3.9));
 }
 
 #[test]

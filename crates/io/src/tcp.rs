@@ -48,6 +48,13 @@ impl IoSlice {
     pub fn byte_len(&self) -> usize {
         self.0.iov_len
     }
+
+    /// At most `most` bytes, and the rest.
+    pub(crate) fn split_at(self, most: usize) -> (Self, Self) {
+        let (start, len) = (self.0.iov_base.cast::<u8>().cast_const(), self.0.iov_len);
+        let first = len.min(most);
+        (Self::new(start, first), Self::new(start.wrapping_add(first), len - first))
+    }
 }
 
 /// Slices that one [`TcpSocket::send`] takes at most. `UIO_MAXIOV` is 1024. Chosen, not measured.
@@ -269,7 +276,7 @@ impl TcpSocket {
     }
 }
 
-const SEND_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
 /// What a system call has sent, made again where a signal came in between. Not by the C library's function: that makes the thread
 /// cancellable and back, 200 cycles of a fan-out's write.

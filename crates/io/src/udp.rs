@@ -5,6 +5,7 @@ mod buffer;
 mod control;
 mod datagram;
 mod departures;
+mod gather;
 mod multicast;
 mod route;
 mod served;
@@ -15,6 +16,7 @@ mod tests;
 pub use buffer::ReceiveBuffer;
 pub use datagram::{Ecn, Incoming, MAX_DATAGRAM_BYTES, Outgoing, Sent, plain};
 pub use departures::{DepartureNote, departures, note_departures, send_noted};
+pub use gather::{DatagramSender, GatheredDatagrams, MAX_GATHERED_SLICES, send_gathered};
 pub use multicast::{Group, Interface};
 pub use route::Route;
 pub use steering::Steering;
@@ -22,6 +24,8 @@ pub use steering::Steering;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket as StdSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use freshwire_record::Rate;
 use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
@@ -31,6 +35,7 @@ use crate::network::{NetworkQos, NetworkQosError};
 use control::Ends;
 use datagram::{addressed, to_quinn};
 use departures::send_marked;
+use gather::SenderParts;
 use served::Served;
 
 /// How a [`UdpSocket`] is made.
@@ -55,11 +60,8 @@ pub struct UdpConfig {
 /// Addresses are what they look like to people: a socket for both families gives and takes plain IPv4 addresses.
 #[derive(Debug)]
 pub struct UdpSocket {
-    socket: StdSocket,
+    sender: DatagramSender,
     state: UdpSocketState,
-    /// How many datagrams one system call takes.
-    segments: usize,
-    is_v6: bool,
     network: NetworkQos,
     served: Option<Served>,
 }
@@ -136,8 +138,9 @@ impl UdpSocket {
         if state.may_fragment() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel may fragment datagrams"));
         }
-        let segments = state.max_gso_segments();
-        Ok(Self { socket, state, segments, is_v6, network: NetworkQos::default(), served: None })
+        let segments = state.max_gso_segments().into();
+        let sender = DatagramSender(Arc::new(SenderParts { socket, segments, is_v6 }));
+        Ok(Self { sender, state, network: NetworkQos::default(), served: None })
     }
 
     /// The address that it is bound to.
@@ -146,7 +149,7 @@ impl UdpSocket {
     ///
     /// If the kernel refuses the query.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr().map(plain)
+        self.sender.0.socket.local_addr().map(plain)
     }
 
     /// The receive buffer that the kernel granted, in its own count: twice what was asked for, for its overhead.
@@ -155,7 +158,7 @@ impl UdpSocket {
     ///
     /// If the kernel refuses the query.
     pub fn receive_buffer(&self) -> io::Result<usize> {
-        Ok(sockopt::socket_recv_buffer_size(&self.socket)?)
+        Ok(sockopt::socket_recv_buffer_size(&self.sender.0.socket)?)
     }
 
     /// Asks for this quality of service from now on; the default undoes DSCP and priority of earlier calls. Whether a pacing rate or
@@ -166,7 +169,7 @@ impl UdpSocket {
     /// If the kernel refuses an option.
     pub fn set_network_qos(&mut self, qos: &NetworkQos) -> Result<(), NetworkQosError> {
         if self.network != *qos {
-            self.served = Served::ask(self.socket.as_fd(), (&self.network, self.served), qos)?;
+            self.served = Served::ask(self.sender.0.socket.as_fd(), (&self.network, self.served), qos)?;
             self.network = *qos;
         }
         Ok(())
@@ -187,12 +190,28 @@ impl UdpSocket {
     /// How many datagrams one system call takes now: 1 without segmentation offload. It falls to 1 for good when the
     /// kernel refuses to segment for the interface that datagrams take.
     pub fn segments(&self) -> usize {
-        self.segments
+        self.sender.segments()
+    }
+
+    /// The sending half, for datagrams without a congestion mark, see [`send_gathered`]. It holds for the present
+    /// [quality of service](Self::set_network_qos). `None`: each datagram has a departure time, and needs a call of its own.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses an option.
+    pub fn sender(&mut self) -> io::Result<Option<DatagramSender>> {
+        if let Some(served) = &mut self.served {
+            if served.has_departures() {
+                return Ok(None);
+            }
+            served.mark(self.sender.0.socket.as_fd(), None)?;
+        }
+        Ok(Some(self.sender.clone()))
     }
 
     /// Sends one datagram with each system call from now on.
     pub fn disable_segmentation(&mut self) {
-        self.segments = 1;
+        self.sender.0.segments.store(1, Ordering::Relaxed);
     }
 
     /// Hands over as much as the kernel takes now. A datagram that the kernel took can still be lost without a word.
@@ -209,7 +228,7 @@ impl UdpSocket {
         let mut at = 0;
         loop {
             let is_single = self.served.as_ref().is_some_and(Served::has_departures);
-            let segments = if is_single { 1 } else { self.segments };
+            let segments = if is_single { 1 } else { self.segments() };
             let batch = segments.min(MAX_DATAGRAM_BYTES / segment).max(1);
             let end = total.min(at + batch * segment);
             let bytes = &outgoing.bytes[at..end];
@@ -238,9 +257,9 @@ impl UdpSocket {
         let (ends, bytes) = (self.ends(outgoing), outgoing.bytes);
         let sent = match &mut self.served {
             Some(served) => {
-                served.send(self.socket.as_fd(), &ends, outgoing.ecn, (bytes, bytes.len()), Some(id))
+                served.send(self.sender.0.socket.as_fd(), &ends, outgoing.ecn, (bytes, bytes.len()), Some(id))
             }
-            None => send_marked(self.socket.as_fd(), &ends, outgoing.ecn, bytes, id),
+            None => send_marked(self.sender.0.socket.as_fd(), &ends, outgoing.ecn, bytes, id),
         };
         match sent {
             Ok(()) => Ok(Sent::All),
@@ -257,13 +276,13 @@ impl UdpSocket {
     ///
     /// If the kernel refuses to read. Errors that earlier datagrams caused are none.
     pub fn receive(&self, buffer: &mut ReceiveBuffer) -> io::Result<bool> {
-        buffer.fill(|slices, metas| self.state.recv(UdpSockRef::from(&self.socket), slices, metas))
+        buffer.fill(|slices, metas| self.state.recv(UdpSockRef::from(&self.sender.0.socket), slices, metas))
     }
 
     fn send_batch(&mut self, outgoing: &Outgoing<'_>, bytes: &[u8], segment: usize) -> io::Result<()> {
         let ends = self.ends(outgoing);
         if let Some(served) = &mut self.served {
-            return served.send(self.socket.as_fd(), &ends, outgoing.ecn, (bytes, segment), None);
+            return served.send(self.sender.0.socket.as_fd(), &ends, outgoing.ecn, (bytes, segment), None);
         }
         let transmit = Transmit {
             destination: ends.to,
@@ -272,7 +291,7 @@ impl UdpSocket {
             segment_size: (bytes.len() > segment).then_some(segment),
             src_ip: ends.from,
         };
-        self.state.try_send(UdpSockRef::from(&self.socket), &transmit)
+        self.state.try_send(UdpSockRef::from(&self.sender.0.socket), &transmit)
     }
 
     /// A batch fails as a whole if its segments are too large; its datagrams may still pass, the last one above all.
@@ -291,14 +310,14 @@ impl UdpSocket {
 
     /// Does without segmentation offload. The state is new because the refusal also made it stop to mark datagrams.
     fn fall_back(&mut self) -> io::Result<()> {
-        self.segments = 1;
-        self.state = UdpSocketState::new(UdpSockRef::from(&self.socket))?;
+        self.disable_segmentation();
+        self.state = UdpSocketState::new(UdpSockRef::from(&self.sender.0.socket))?;
         Ok(())
     }
 
     fn ends(&self, outgoing: &Outgoing<'_>) -> Ends {
         Ends {
-            to: addressed(outgoing.to, self.is_v6),
+            to: addressed(outgoing.to, self.sender.0.is_v6),
             from: outgoing.from.map(|ip| self.sourced(ip, outgoing.to)),
             is_v4: outgoing.to.is_ipv4(),
         }
@@ -310,8 +329,19 @@ impl UdpSocket {
     }
 }
 
+impl DatagramSender {
+    /// Takes over a bound socket and makes it non-blocking; see [`UdpSocket::from_std`].
+    ///
+    /// # Errors
+    ///
+    /// If the socket refuses its options, or the kernel cannot keep datagrams whole.
+    pub fn new(socket: StdSocket) -> io::Result<Self> {
+        UdpSocket::from_std(socket).map(|socket| socket.sender)
+    }
+}
+
 impl AsFd for UdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.sender.0.socket.as_fd()
     }
 }

@@ -1,7 +1,7 @@
 //! Writes to many sockets with one system call, by io_uring.
 
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, RawFd};
 
 use io_uring::{IoUring, opcode, types};
 
@@ -68,40 +68,79 @@ impl SendBatch {
         let count = writes.len().min(Self::MOST);
         self.messages.clear();
         self.messages.extend(writes.iter().take(count).map(|write| Message::new(write.slices)));
-        for (place, (write, message)) in writes.iter().zip(&self.messages).enumerate() {
-            let socket = types::Fd(write.socket.0.as_raw_fd());
-            let entry = opcode::SendMsg::new(socket, &raw const message.0).flags(SEND_FLAGS as u32).build();
-            // SAFETY: messages and slices are there until this function returns, and the caller vouches for the bytes. By `MSG_DONTWAIT` the kernel
-            // completes the write while it is submitted, so that it reads nothing of them later.
-            let queued = unsafe { self.ring.submission().push(&entry.user_data(place as u64)) };
-            debug_assert!(queued.is_ok(), "the queue has `MOST` entries and is empty before each batch");
-        }
+        let sockets = writes.iter().map(|write| write.socket.0.as_raw_fd());
+        let entries = sockets.zip(self.messages.iter().map(|message| &raw const message.0));
         let mut results = [None; Self::MOST];
-        let outcome = self.complete(count, &mut results);
+        // SAFETY: messages and slices are there until this function returns, and the caller vouches for the bytes.
+        let outcome = unsafe { submit(&mut self.ring, entries, &mut results) };
         // With a failing ring, a write without a result may stand before one whose bytes are sent.
         sent.extend(results.iter().take(count).map(|result| taken(result.unwrap_or(-libc::EAGAIN))));
         outcome
     }
 
-    /// Submits what is queued and fills in the results, those before an error too.
-    fn complete(&mut self, count: usize, results: &mut [Option<i32>; Self::MOST]) -> io::Result<()> {
-        let mut left = count;
-        while left > 0 {
-            let outcome = self.ring.submit_and_wait(left);
-            for completion in self.ring.completion() {
-                let place = usize::try_from(completion.user_data()).ok();
-                if let Some(result) = place.and_then(|place| results.get_mut(place)) {
-                    *result = Some(completion.result());
-                    left = left.saturating_sub(1);
-                }
-            }
-            match outcome {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-                _ => {}
+    /// Makes a `sendmsg` of each socket and message, at most [`MOST`](Self::MOST). The result of each is put into `results`; `None` is one
+    /// that did not start.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    ///
+    /// # Safety
+    ///
+    /// Each message describes memory that stays mapped and readable during the call.
+    pub(crate) unsafe fn submit(
+        &mut self,
+        entries: impl Iterator<Item = (RawFd, *const libc::msghdr)>,
+        results: &mut [Option<i32>; Self::MOST],
+    ) -> io::Result<()> {
+        // SAFETY: as the caller has promised.
+        unsafe { submit(&mut self.ring, entries, results) }
+    }
+}
+
+#[cfg(test)]
+impl SendBatch {
+    /// The kernel takes nothing of a ring that is not enabled yet.
+    pub(crate) fn that_fails() -> Self {
+        let ring = IoUring::builder().setup_r_disabled().build(Self::MOST as u32).unwrap();
+        Self { ring, messages: Vec::new() }
+    }
+}
+
+/// See [`SendBatch::submit`].
+///
+/// # Safety
+///
+/// As [`SendBatch::submit`].
+unsafe fn submit(
+    ring: &mut IoUring,
+    entries: impl Iterator<Item = (RawFd, *const libc::msghdr)>,
+    results: &mut [Option<i32>; SendBatch::MOST],
+) -> io::Result<()> {
+    let mut left = 0;
+    for (place, (socket, message)) in entries.take(SendBatch::MOST).enumerate() {
+        let entry = opcode::SendMsg::new(types::Fd(socket), message).flags(SEND_FLAGS as u32).build();
+        // SAFETY: the caller vouches for the message. By `MSG_DONTWAIT` the kernel completes the write while it is submitted, so that it
+        // reads nothing of it later.
+        let queued = unsafe { ring.submission().push(&entry.user_data(place as u64)) };
+        debug_assert!(queued.is_ok(), "the queue has `MOST` entries and is empty before each batch");
+        left += 1;
+    }
+    while left > 0 {
+        let outcome = ring.submit_and_wait(left);
+        for completion in ring.completion() {
+            let place = usize::try_from(completion.user_data()).ok();
+            if let Some(result) = place.and_then(|place| results.get_mut(place)) {
+                *result = Some(completion.result());
+                left = left.saturating_sub(1);
             }
         }
-        Ok(())
+        match outcome {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 impl Message {
@@ -204,9 +243,10 @@ mod tests {
     }
     #[test]
     fn ring_that_fails_has_a_result_for_each_write() {
-        let Some(mut batch) = batch() else { return };
-        // The kernel takes nothing of a ring that is not enabled yet.
-        batch.ring = IoUring::builder().setup_r_disabled().build(SendBatch::MOST as u32).unwrap();
+        if batch().is_none() {
+            return;
+        }
+        let mut batch = SendBatch::that_fails();
         let (near, _far) = pairs(3);
         let body = [1; 100];
         let slices = [slice(&body)];

@@ -60,6 +60,55 @@ impl Control {
         unsafe { room.as_mut_ptr().cast::<libc::cmsghdr>().write_unaligned(head) };
         self.len += space as usize;
     }
+
+    /// Adds them to a message.
+    pub(super) fn attach(&mut self, message: &mut libc::msghdr) {
+        if self.len > 0 {
+            message.msg_control = self.bytes.as_mut_ptr().cast();
+            message.msg_controllen = self.len as _;
+        }
+    }
+}
+
+/// An address as the kernel reads it.
+pub(super) enum Address {
+    V4(libc::sockaddr_in),
+    V6(libc::sockaddr_in6),
+}
+
+impl Address {
+    pub(super) fn new(to: SocketAddr) -> Self {
+        match to {
+            SocketAddr::V4(to) => {
+                // SAFETY: a zeroed sockaddr_in is a valid value of that C type.
+                let mut v4: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+                v4.sin_family = libc::AF_INET as libc::sa_family_t;
+                v4.sin_port = to.port().to_be();
+                v4.sin_addr.s_addr = u32::from_ne_bytes(to.ip().octets());
+                Self::V4(v4)
+            }
+            SocketAddr::V6(to) => {
+                // SAFETY: a zeroed sockaddr_in6 is a valid value of that C type.
+                let mut v6: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+                v6.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+                v6.sin6_port = to.port().to_be();
+                v6.sin6_flowinfo = to.flowinfo();
+                v6.sin6_addr.s6_addr = to.ip().octets();
+                v6.sin6_scope_id = to.scope_id();
+                Self::V6(v6)
+            }
+        }
+    }
+
+    /// Makes it the destination of a message.
+    pub(super) fn name(&mut self, message: &mut libc::msghdr) {
+        let (name, bytes) = match self {
+            Self::V4(v4) => ((&raw mut *v4).cast(), size_of_val(v4)),
+            Self::V6(v6) => ((&raw mut *v6).cast(), size_of_val(v6)),
+        };
+        message.msg_name = name;
+        message.msg_namelen = bytes as libc::socklen_t;
+    }
 }
 
 /// Sends datagrams with these control messages. Without `to` they go where the socket is connected to.
@@ -69,36 +118,16 @@ pub(super) fn send(
     bytes: &[u8],
     control: &mut Control,
 ) -> io::Result<()> {
-    // SAFETY: a zeroed sockaddr of either family is a valid value of that C type.
-    let (mut v4, mut v6): (libc::sockaddr_in, libc::sockaddr_in6) = unsafe { std::mem::zeroed() };
     // SAFETY: a zeroed msghdr is a valid value of that C type.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    match to {
-        Some(SocketAddr::V4(to)) => {
-            v4.sin_family = libc::AF_INET as libc::sa_family_t;
-            v4.sin_port = to.port().to_be();
-            v4.sin_addr.s_addr = u32::from_ne_bytes(to.ip().octets());
-            message.msg_name = (&raw mut v4).cast();
-            message.msg_namelen = size_of_val(&v4) as libc::socklen_t;
-        }
-        Some(SocketAddr::V6(to)) => {
-            v6.sin6_family = libc::AF_INET6 as libc::sa_family_t;
-            v6.sin6_port = to.port().to_be();
-            v6.sin6_flowinfo = to.flowinfo();
-            v6.sin6_addr.s6_addr = to.ip().octets();
-            v6.sin6_scope_id = to.scope_id();
-            message.msg_name = (&raw mut v6).cast();
-            message.msg_namelen = size_of_val(&v6) as libc::socklen_t;
-        }
-        None => {}
+    let mut address = to.map(Address::new);
+    if let Some(address) = &mut address {
+        address.name(&mut message);
     }
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
-    if control.len > 0 {
-        message.msg_control = control.bytes.as_mut_ptr().cast();
-        message.msg_controllen = control.len as _;
-    }
+    control.attach(&mut message);
     loop {
         // SAFETY: `message` describes an address, bytes and control messages that outlive the call, which only reads them.
         let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };

@@ -60,10 +60,10 @@ impl UdpSocket {
         match group.address {
             IpAddr::V4(address) => {
                 let (local, number) = group.interface.v4();
-                sockopt::set_ip_add_membership_with_ifindex(&self.socket, &address, &local, number)?;
+                sockopt::set_ip_add_membership_with_ifindex(self, &address, &local, number)?;
             }
             IpAddr::V6(address) => {
-                sockopt::set_ipv6_add_membership(&self.socket, &address, group.interface.v6()?)?;
+                sockopt::set_ipv6_add_membership(self, &address, group.interface.v6()?)?;
             }
         }
         Ok(())
@@ -78,10 +78,10 @@ impl UdpSocket {
         match group.address {
             IpAddr::V4(address) => {
                 let (local, number) = group.interface.v4();
-                sockopt::set_ip_drop_membership_with_ifindex(&self.socket, &address, &local, number)?;
+                sockopt::set_ip_drop_membership_with_ifindex(self, &address, &local, number)?;
             }
             IpAddr::V6(address) => {
-                sockopt::set_ipv6_drop_membership(&self.socket, &address, group.interface.v6()?)?;
+                sockopt::set_ipv6_drop_membership(self, &address, group.interface.v6()?)?;
             }
         }
         Ok(())
@@ -98,22 +98,17 @@ impl UdpSocket {
             IpAddr::V4(_) => {
                 if group.interface != Interface::Routed {
                     let (local, number) = group.interface.v4();
-                    sockopt::set_ip_multicast_if_with_ifindex(
-                        &self.socket,
-                        &Ipv4Addr::UNSPECIFIED,
-                        &local,
-                        number,
-                    )?;
+                    sockopt::set_ip_multicast_if_with_ifindex(self, &Ipv4Addr::UNSPECIFIED, &local, number)?;
                 }
-                sockopt::set_ip_multicast_ttl(&self.socket, u32::from(hops))?;
-                sockopt::set_ip_multicast_loop(&self.socket, to_this_machine)?;
+                sockopt::set_ip_multicast_ttl(self, u32::from(hops))?;
+                sockopt::set_ip_multicast_loop(self, to_this_machine)?;
             }
             IpAddr::V6(_) => {
                 if group.interface != Interface::Routed {
-                    sockopt::set_ipv6_multicast_if(&self.socket, group.interface.v6()?)?;
+                    sockopt::set_ipv6_multicast_if(self, group.interface.v6()?)?;
                 }
-                sockopt::set_ipv6_multicast_hops(&self.socket, u32::from(hops))?;
-                sockopt::set_ipv6_multicast_loop(&self.socket, to_this_machine)?;
+                sockopt::set_ipv6_multicast_hops(self, u32::from(hops))?;
+                sockopt::set_ipv6_multicast_loop(self, to_this_machine)?;
             }
         }
         Ok(())

@@ -69,15 +69,8 @@ impl Served {
         self.departures.is_some()
     }
 
-    /// Sends datagrams of `segment` bytes, the last of which may be shorter. With `note` it is one, whose departure the kernel notes.
-    pub(super) fn send(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        ends: &Ends,
-        ecn: Option<Ecn>,
-        (bytes, segment): (&[u8], usize),
-        note: Option<u32>,
-    ) -> io::Result<()> {
+    /// Sets the traffic class of the datagrams that follow.
+    pub(super) fn mark(&mut self, socket: BorrowedFd<'_>, ecn: Option<Ecn>) -> io::Result<()> {
         let class = self.dscp.map_or(0, Dscp::traffic_class) | ecn.map_or(0, Ecn::bits);
         if self.class != Some(class) {
             set_traffic_class(socket, class)?;
@@ -87,6 +80,19 @@ impl Served {
             }
             self.class = Some(class);
         }
+        Ok(())
+    }
+
+    /// Sends datagrams of `segment` bytes, the last of which may be shorter. With `note` it is one, whose departure the kernel notes.
+    pub(super) fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        ends: &Ends,
+        ecn: Option<Ecn>,
+        (bytes, segment): (&[u8], usize),
+        note: Option<u32>,
+    ) -> io::Result<()> {
+        self.mark(socket, ecn)?;
         let departure = self.departures.map(|times| times.next.max(crate::now()));
         let mut control = Control::new();
         if let Some(ip) = ends.from {

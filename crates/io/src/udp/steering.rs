@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use rustix::net::sockopt;
 
@@ -40,7 +40,7 @@ impl UdpSocket {
             return Ok(bound);
         }
         sockopt::set_socket_reuseport(&bound[0], true)?;
-        let address = SocketAddr::new(address.ip(), bound[0].socket.local_addr()?.port());
+        let address = SocketAddr::new(address.ip(), bound[0].local_addr()?.port());
         while bound.len() < sockets {
             bound.push(Self::bind(address, UdpConfig { shared: false, several: true, ..config })?);
         }
@@ -59,7 +59,7 @@ impl Steering {
         // SAFETY: `filter` names `program`, which lives until the call returns; the kernel copies it.
         let result = unsafe {
             libc::setsockopt(
-                sockets[0].socket.as_raw_fd(),
+                sockets[0].as_fd().as_raw_fd(),
                 libc::SOL_SOCKET,
                 libc::SO_ATTACH_REUSEPORT_CBPF,
                 (&raw const filter).cast(),

@@ -7,6 +7,7 @@ pub(crate) mod leaving;
 pub(crate) mod path;
 pub(crate) mod sink;
 
+pub use crate::turn::datagrams::PacketPieces;
 pub use freshwire_io::tcp::Stage;
-pub use freshwire_io::udp::{DepartureNote, departures, note_departures, send_noted};
+pub use freshwire_io::udp::{DatagramSender, DepartureNote, departures, note_departures, send_noted};
 pub use path::{DatagramPath, Flushed, KnownPath};

@@ -1,5 +1,6 @@
 //! A turn of a sink: its queue, what it offers past its ring, its report to the scheduler, and the memory that turns share.
 
+pub(crate) mod datagrams;
 pub(crate) mod offer;
 pub(crate) mod queue;
 
@@ -7,6 +8,8 @@ use std::time::Duration;
 
 use freshwire_choice::{Reason, Record};
 use freshwire_record::Timestamp;
+
+use datagrams::DatagramPlan;
 
 /// The longest sleep on a ring. A producer that is killed between its push and its notification leaves a record that
 /// nobody calls for (spec/ring.md R-ROLE-7).
@@ -43,4 +46,14 @@ pub(crate) struct Scratch {
     pub(crate) records: Vec<Record>,
     pub(crate) gone: Vec<(u64, Reason)>,
     pub(crate) head: Vec<u8>,
+    pub(crate) datagrams: DatagramPlan,
+}
+
+impl Scratch {
+    /// The plan of datagrams, empty. It is to be put back.
+    pub(crate) fn take_datagrams(&mut self) -> DatagramPlan {
+        let mut plan = std::mem::take(&mut self.datagrams);
+        plan.clear();
+        plan
+    }
 }

@@ -7,6 +7,7 @@ use freshwire_io::udp::DepartureNote;
 use freshwire_record::Timestamp;
 
 use crate::stats::PathRate;
+use crate::turn::datagrams::PacketPieces;
 
 /// A path of datagrams. The engine asks it before each packet, so its pace decides how late the policy chooses.
 ///
@@ -22,6 +23,15 @@ pub trait DatagramPath: Send {
     /// place of dropped records. The path may gather packets for one system call until [`flush`](Self::flush). A packet that
     /// the system does not take is lost, as on the way.
     fn send(&mut self, now: Timestamp, record: Option<&Record>, packets: &[u8]);
+
+    /// Takes such pieces without a copy: the path names the datagrams that are in them, and where they go, by
+    /// [`PacketPieces::send`]. The engine hands them over before the next [`flush`](Self::flush), those of many receivers with one system
+    /// call. What the system does not take is lost. Returns `false` if the path wants copies: then [`send`](Self::send) follows, with the
+    /// same pieces. Default: `false`.
+    fn gather(&mut self, now: Timestamp, record: Option<&Record>, pieces: &mut PacketPieces<'_>) -> bool {
+        let _ = (now, record, pieces);
+        false
+    }
 
     /// Whether the path notes when packets leave, for sinks with [`SinkConfig::departures`](crate::SinkConfig::departures). Default:
     /// `false`; such a sink is refused.
@@ -46,7 +56,8 @@ pub trait DatagramPath: Send {
         Ok(())
     }
 
-    /// Hands over what was gathered. Returns the bytes handed over and the number of system calls since the last flush.
+    /// Hands over what [`send`](Self::send) has gathered. Returns the bytes that the path itself handed over and the number of its system
+    /// calls since the last flush.
     ///
     /// # Errors
     ///

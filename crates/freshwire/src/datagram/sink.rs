@@ -1,6 +1,7 @@
 //! A sink over datagrams: the same ring, policy and framing as over TCP; the path says when the next packet may leave.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use freshwire_choice::{LinkView, Reason, Record};
@@ -14,6 +15,7 @@ use crate::sink::config::SinkConfig;
 use crate::sink::ended::{CloseMode, SinkError};
 use crate::sink::shared::SinkShared;
 use crate::turn::Scratch;
+use crate::turn::datagrams::{DatagramPlan, PacketPieces, Source};
 use crate::turn::offer::Payload;
 use crate::turn::queue::{Pick, RecordQueue, part_within};
 use crate::turn::{MAX_SLEEP, OfferOutcome, TurnOutcome};
@@ -32,11 +34,20 @@ pub(crate) struct DatagramSink {
     queue: RecordQueue,
     /// The record in progress, and behind it the one that overtook it.
     opened: Vec<OpenRecord>,
+    /// Records whose last packet is planned.
+    planned: Vec<Taken>,
     /// If fates say when records departed.
     leaving: Option<Leaving>,
     looked_at: Timestamp,
     is_closing: bool,
     give_up_at: Timestamp,
+}
+
+/// A turn whose datagrams are planned.
+pub(crate) struct PlannedTurn {
+    next: TurnOutcome,
+    /// Places of these datagrams among all that are planned.
+    sends: Range<usize>,
 }
 
 /// A record of which packets are left.
@@ -59,6 +70,7 @@ impl DatagramSink {
             leaving,
             queue: RecordQueue::new(consumer, config.policy, config.framer, shared),
             opened: Vec::new(),
+            planned: Vec::new(),
             looked_at: Timestamp::ZERO,
             is_closing: false,
             give_up_at: Timestamp::MAX,
@@ -75,10 +87,43 @@ impl DatagramSink {
 
     /// Sends as much as policy and path allow.
     pub(crate) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<TurnOutcome, SinkError> {
+        let mut plan = scratch.take_datagrams();
+        let planned = self.begin_turn(now, &mut plan, scratch);
+        let mut sent = Vec::new();
+        // Without a batch there is none that fails.
+        let _ = plan.send(None, None, &mut sent);
+        scratch.datagrams = plan;
+        self.end_turn(now, planned?, &sent)
+    }
+
+    /// Begins a turn: plans what policy and path allow. It is to be sent, and [`end_turn`](Self::end_turn) follows.
+    pub(crate) fn begin_turn(
+        &mut self,
+        now: Timestamp,
+        plan: &mut DatagramPlan,
+        scratch: &mut Scratch,
+    ) -> Result<PlannedTurn, SinkError> {
         if now >= self.give_up_at {
             return Err(SinkError::Lingered);
         }
-        let next = self.send(now, scratch);
+        let begin = plan.next_send();
+        let next = self.send(now, plan, scratch);
+        Ok(PlannedTurn { next, sends: begin..plan.next_send() })
+    }
+
+    /// Ends a turn, of whose datagrams the system has taken `sent`.
+    pub(crate) fn end_turn(
+        &mut self,
+        now: Timestamp,
+        turn: PlannedTurn,
+        sent: &[io::Result<usize>],
+    ) -> Result<TurnOutcome, SinkError> {
+        let PlannedTurn { next, sends } = turn;
+        self.handed_over(sent.get(sends).unwrap_or_default());
+        for taken in self.planned.drain(..) {
+            // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
+            let _ = self.queue.consumer.finish_for_good(&taken, now);
+        }
         self.flush(now)?;
         self.note_departures(now)?;
         let is_leaving = self.is_leaving();
@@ -89,6 +134,14 @@ impl DatagramSink {
             TurnOutcome::Push(at) => TurnOutcome::Push(at.min(latest)),
             next => next,
         })
+    }
+
+    /// Takes note of what the system has taken of planned datagrams. One that it refuses is lost like one in the network.
+    fn handed_over(&self, sent: &[io::Result<usize>]) {
+        if !sent.is_empty() {
+            let bytes = sent.iter().flatten().map(|&bytes| bytes as u64).sum();
+            self.queue.shared.stats.on_writes(sent.len() as u64, bytes);
+        }
     }
 
     fn is_leaving(&self) -> bool {
@@ -105,7 +158,7 @@ impl DatagramSink {
         Ok(())
     }
 
-    fn send(&mut self, now: Timestamp, scratch: &mut Scratch) -> TurnOutcome {
+    fn send(&mut self, now: Timestamp, plan: &mut DatagramPlan, scratch: &mut Scratch) -> TurnOutcome {
         let mut may_overtake = true;
         for _ in 0..PIECES_PER_TURN {
             let ready = self.path.ready_at(now, 1);
@@ -113,42 +166,47 @@ impl DatagramSink {
                 return TurnOutcome::Time(ready);
             }
             if self.opened.is_empty() {
-                if !self.pick(now, scratch) {
+                if !self.pick(now, plan, scratch) {
                     return self.rest(now);
                 }
             } else if may_overtake && self.queue.framer.can_be_overtaken() {
                 may_overtake = self.overtake(now, scratch);
             }
-            self.send_piece(now, scratch);
+            self.send_piece(now, plan, scratch);
         }
         TurnOutcome::Again
     }
 
     /// Sends the next piece of the record in progress.
-    fn send_piece(&mut self, now: Timestamp, scratch: &mut Scratch) {
-        let Some(opened) = self.opened.last_mut() else { return };
-        scratch.head.clear();
-        let piece = self.queue.framer.next(usize::MAX, &mut scratch.head);
+    fn send_piece(&mut self, now: Timestamp, plan: &mut DatagramPlan, scratch: &mut Scratch) {
+        let Self { path, queue, opened, planned, leaving, .. } = self;
+        let Some(open) = opened.last_mut() else { return };
+        let (record, source) = (open.taken.record, Source::Ring(&queue.consumer, &open.taken));
+        let first = plan.next_piece();
+        let (begin, head) = plan.begin_piece();
+        let piece = queue.framer.next(usize::MAX, head);
         let is_last = piece.as_ref().is_none_or(|piece| piece.last);
         if let Some(Piece { payload, .. }) = piece {
-            let (start, len) = part_within(&payload, opened.taken.record.len);
-            self.queue.consumer.copy(&opened.taken, start, len as usize, &mut scratch.head);
-            opened.sent = opened.sent.max(start + len);
+            let (start, len) = part_within(&payload, record.len);
+            plan.end_piece(begin, (start, len), source);
+            open.sent = open.sent.max(start + len);
         }
-        let (record, has_packets) = (opened.taken.record, !scratch.head.is_empty());
-        let noted = self.leaving.as_mut().filter(|_| is_last && has_packets);
+        let mut pieces = plan.pieces_from(first, source);
+        let noted = leaving.as_mut().filter(|_| is_last && !pieces.is_empty());
         match &noted {
-            Some(leaving) => self.path.send_last(now, &record, &scratch.head, leaving.next_id()),
-            None if has_packets => self.path.send(now, Some(&record), &scratch.head),
-            None => {}
+            Some(leaving) => {
+                scratch.head.clear();
+                pieces.copy(&mut scratch.head);
+                path.send_last(now, &record, &scratch.head, leaving.next_id());
+            }
+            None => hand_to(path.as_mut(), now, Some(&record), &mut pieces, scratch),
         }
-        if is_last && let Some(OpenRecord { taken, .. }) = self.opened.pop() {
+        if is_last && let Some(OpenRecord { taken, .. }) = opened.pop() {
             match noted {
                 Some(leaving) => leaving.add(taken, now),
-                // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
-                None => drop(self.queue.consumer.finish_for_good(&taken, now)),
+                None => planned.push(taken),
             }
-            self.queue.shared.stats.on_finished();
+            queue.shared.stats.on_finished();
         }
     }
 
@@ -181,10 +239,10 @@ impl DatagramSink {
     }
 
     /// Commits the record that the policy names. False: there is none for now.
-    fn pick(&mut self, now: Timestamp, scratch: &mut Scratch) -> bool {
+    fn pick(&mut self, now: Timestamp, plan: &mut DatagramPlan, scratch: &mut Scratch) -> bool {
         let Self { queue, path, opened, .. } = self;
         let picked = queue.pick(now, || view(path.as_ref(), opened, now), scratch);
-        self.replace(now, scratch);
+        self.replace(now, plan, scratch);
         let Some(Pick { taken, .. }) = picked else { return false };
         self.begin(taken, now);
         true
@@ -204,11 +262,14 @@ impl DatagramSink {
     }
 
     /// Sends what the receiver gets in the place of records that were dropped.
-    fn replace(&mut self, now: Timestamp, scratch: &mut Scratch) {
-        scratch.head.clear();
-        let replaced = self.queue.framer.replace(&mut scratch.head);
+    fn replace(&mut self, now: Timestamp, plan: &mut DatagramPlan, scratch: &mut Scratch) {
+        let first = plan.next_piece();
+        let (begin, head) = plan.begin_piece();
+        let replaced = self.queue.framer.replace(head);
         if replaced > 0 {
-            self.path.send(now, None, &scratch.head);
+            plan.end_piece(begin, (0, 0), Source::Heads);
+            let mut pieces = plan.pieces_from(first, Source::Heads);
+            hand_to(self.path.as_mut(), now, None, &mut pieces, scratch);
             self.queue.shared.stats.on_replaced(replaced as u64);
         }
     }
@@ -218,40 +279,74 @@ impl DatagramSink {
         &mut self,
         now: Timestamp,
         record: &Record,
-        payload: &mut Payload,
+        payload: &Payload,
         scratch: &mut Scratch,
     ) -> io::Result<OfferOutcome> {
+        let mut plan = scratch.take_datagrams();
+        let planned = self.plan_at_once(now, record, payload, &mut plan, scratch);
+        let mut sent = Vec::new();
+        if planned.is_some() {
+            // Without a batch there is none that fails.
+            let _ = plan.send(None, Some(payload), &mut sent);
+        }
+        scratch.datagrams = plan;
+        match planned {
+            Some(sends) => self.end_at_once(now, sent.get(sends).unwrap_or_default()),
+            None => Ok(OfferOutcome::Declined),
+        }
+    }
+
+    /// Begins the record as [`send_at_once`](Self::send_at_once) does, and leaves its datagrams to the caller, who sends these.
+    /// [`end_at_once`](Self::end_at_once) follows. `None`: it has to go through the ring.
+    pub(crate) fn plan_at_once(
+        &mut self,
+        now: Timestamp,
+        record: &Record,
+        payload: &Payload,
+        plan: &mut DatagramPlan,
+        scratch: &mut Scratch,
+    ) -> Option<Range<usize>> {
         // Past the ring there is no fate to note a departure in.
         let is_idle = self.leaving.is_none()
             && self.opened.is_empty()
             && !self.is_closing
-            && self.queue.consumer.is_empty()
-            && !self.queue.consumer.has_untold();
+            && self.queue.consumer.is_empty();
         if !is_idle || self.path.ready_at(now, u64::from(record.len)) > now {
-            return Ok(OfferOutcome::Declined);
+            return None;
+        }
+        if self.queue.consumer.has_untold() {
+            self.queue.report_drops_by_others(scratch);
         }
         let view = self.path.view(now, 0);
         if !self.queue.wants(now, record, &view) {
-            return Ok(OfferOutcome::Declined);
+            return None;
         }
-        self.replace(now, scratch);
+        let begin = plan.next_send();
+        self.replace(now, plan, scratch);
         self.queue.announce(record, now);
-        scratch.head.clear();
+        let (first, source) = (plan.next_piece(), Source::Payload(payload));
         loop {
-            let piece = self.queue.framer.next(usize::MAX, &mut scratch.head);
-            let is_last = piece.as_ref().is_none_or(|piece| piece.last);
-            if let Some(Piece { payload: body, .. }) = piece {
-                let (start, len) = part_within(&body, record.len);
-                scratch.head.extend_from_slice(payload.bytes(start, len));
-            }
-            if scratch.head.len() >= PACKETS_BYTES || (is_last && !scratch.head.is_empty()) {
-                self.path.send(now, Some(record), &scratch.head);
-                scratch.head.clear();
-            }
-            if is_last {
+            let (begin, head) = plan.begin_piece();
+            let Some(Piece { payload: body, last, .. }) = self.queue.framer.next(usize::MAX, head) else {
+                break;
+            };
+            plan.end_piece(begin, part_within(&body, record.len), source);
+            if last {
                 break;
             }
         }
+        let mut pieces = plan.pieces_from(first, source);
+        hand_to(self.path.as_mut(), now, Some(record), &mut pieces, scratch);
+        Some(begin..plan.next_send())
+    }
+
+    /// Ends such a record, of whose datagrams the system has taken `sent`.
+    pub(crate) fn end_at_once(
+        &mut self,
+        now: Timestamp,
+        sent: &[io::Result<usize>],
+    ) -> io::Result<OfferOutcome> {
+        self.handed_over(sent);
         self.queue.shared.stats.on_finished();
         self.flush(now)?;
         Ok(OfferOutcome::Sent(now + MAX_SLEEP))
@@ -302,6 +397,30 @@ impl DatagramSink {
             let _ = self.queue.consumer.abandon(&opened.taken, reason, now);
         }
         self.queue.consumer.close(reason, now);
+    }
+}
+
+/// Gives pieces to a path, copies of them if it wants copies.
+fn hand_to(
+    path: &mut dyn DatagramPath,
+    now: Timestamp,
+    record: Option<&Record>,
+    pieces: &mut PacketPieces<'_>,
+    scratch: &mut Scratch,
+) {
+    if pieces.is_empty() || path.gather(now, record, pieces) {
+        return;
+    }
+    scratch.head.clear();
+    for place in pieces.places() {
+        pieces.copy_piece(place, &mut scratch.head);
+        if scratch.head.len() >= PACKETS_BYTES {
+            path.send(now, record, &scratch.head);
+            scratch.head.clear();
+        }
+    }
+    if !scratch.head.is_empty() {
+        path.send(now, record, &scratch.head);
     }
 }
 

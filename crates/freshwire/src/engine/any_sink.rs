@@ -1,6 +1,7 @@
 //! One sink as the engine serves it, whatever its carrier.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use freshwire_io::tcp::{IoSlice, TcpSocket};
 use freshwire_record::Timestamp;
 use freshwire_ring::prefetch;
 
-use crate::datagram::sink::DatagramSink;
+use crate::datagram::sink::{DatagramSink, PlannedTurn};
 use crate::kernel::sink::KernelSink;
 use crate::sink::ended::{CloseMode, Ended, SinkError};
 use crate::sink::shared::SinkShared;
@@ -17,8 +18,29 @@ use crate::tcp::TcpScratch;
 use crate::tcp::batch::{Plan, PlannedWrite};
 use crate::tcp::sink::TcpSink;
 use crate::tcp::transfer::GatheredWrite;
+use crate::turn::datagrams::DatagramPlan;
 use crate::turn::offer::Payload;
 use crate::turn::{OfferOutcome, TurnOutcome};
+
+/// A turn that has started.
+pub(crate) enum StartedTurn {
+    /// Its first write is to be made.
+    Write,
+    /// Its datagrams are to be sent.
+    Datagrams(PlannedTurn),
+    /// It is over.
+    Over(TurnOutcome),
+}
+
+/// A record that was offered past the ring.
+pub(crate) enum PlannedOffer {
+    /// Its write is to be made.
+    Write(PlannedWrite),
+    /// These of the planned datagrams are to be sent.
+    Datagrams(Range<usize>),
+    /// It has to go through the ring.
+    Declined,
+}
 
 pub(crate) enum AnySink {
     Tcp(Box<TcpSink>),
@@ -87,19 +109,27 @@ impl AnySink {
         next
     }
 
-    /// Begins a turn whose first write may be made together with those of others: `None`, if there is one to make. Else how it ended;
-    /// see [`TcpSink::begin_turn`].
+    /// Begins a turn whose first write may be made together with those of others, or adds its datagrams to the plan; see
+    /// [`TcpSink::begin_turn`] and [`DatagramSink::begin_turn`].
     pub(crate) fn begin_turn(
         &mut self,
         now: Timestamp,
+        plan: &mut DatagramPlan,
         scratch: &mut TcpScratch,
-    ) -> Result<Option<TurnOutcome>, SinkError> {
-        let Self::Tcp(sink) = self else { return self.turn(now, scratch).map(Some) };
-        let next = sink.begin_turn(now, scratch);
-        if !matches!(next, Ok(None)) {
+    ) -> Result<StartedTurn, SinkError> {
+        let started = match self {
+            Self::Tcp(sink) => {
+                sink.begin_turn(now, scratch).map(|next| next.map_or(StartedTurn::Write, StartedTurn::Over))
+            }
+            Self::Kernel(_) => return self.turn(now, scratch).map(StartedTurn::Over),
+            Self::Datagrams(sink) => {
+                sink.begin_turn(now, plan, &mut scratch.shared).map(StartedTurn::Datagrams)
+            }
+        };
+        if !matches!(started, Ok(StartedTurn::Write | StartedTurn::Datagrams(_))) {
             self.shared().note_change();
         }
-        next
+        started
     }
 
     /// Adds what that write takes; see [`TcpSink::slices`].
@@ -127,6 +157,20 @@ impl AnySink {
         next
     }
 
+    /// Ends a turn whose datagrams were planned; see [`DatagramSink::end_turn`].
+    pub(crate) fn end_datagrams(
+        &mut self,
+        now: Timestamp,
+        turn: PlannedTurn,
+        sent: &[io::Result<usize>],
+        scratch: &mut TcpScratch,
+    ) -> Result<TurnOutcome, SinkError> {
+        let Self::Datagrams(sink) = self else { return self.turn(now, scratch) };
+        let next = sink.end_turn(now, turn, sent);
+        self.shared().note_change();
+        next
+    }
+
     /// Begins the record past the ring if nothing is before it; see [`TcpSink::send_at_once`].
     pub(crate) fn send_at_once(
         &mut self,
@@ -142,21 +186,35 @@ impl AnySink {
         }
     }
 
-    /// Begins the record past the ring, to be written together with others where the sink can do that. `Ok(Err)`: it cannot, and that
-    /// became of the record.
+    /// Begins the record past the ring, to be written together with others where the sink can do that.
     pub(crate) fn plan_at_once(
         &mut self,
         now: Timestamp,
         record: &Record,
-        payload: &mut Payload,
-        plan: &mut Plan,
+        payload: &Payload,
+        plans: (&mut Plan, &mut DatagramPlan),
         scratch: &mut TcpScratch,
-    ) -> io::Result<Result<PlannedWrite, OfferOutcome>> {
+    ) -> io::Result<PlannedOffer> {
+        Ok(match self {
+            Self::Tcp(sink) => sink
+                .plan_at_once(now, record, plans.0, scratch)?
+                .map_or(PlannedOffer::Declined, PlannedOffer::Write),
+            Self::Kernel(_) => PlannedOffer::Declined,
+            Self::Datagrams(sink) => sink
+                .plan_at_once(now, record, payload, plans.1, &mut scratch.shared)
+                .map_or(PlannedOffer::Declined, PlannedOffer::Datagrams),
+        })
+    }
+
+    /// Ends the datagrams of [`plan_at_once`](Self::plan_at_once).
+    pub(crate) fn end_datagrams_at_once(
+        &mut self,
+        now: Timestamp,
+        sent: &[io::Result<usize>],
+    ) -> io::Result<OfferOutcome> {
         match self {
-            Self::Tcp(sink) => {
-                Ok(sink.plan_at_once(now, record, plan, scratch)?.ok_or(OfferOutcome::Declined))
-            }
-            Self::Kernel(_) | Self::Datagrams(_) => self.send_at_once(now, record, payload, scratch).map(Err),
+            Self::Datagrams(sink) => sink.end_at_once(now, sent),
+            Self::Tcp(_) | Self::Kernel(_) => Ok(OfferOutcome::Declined),
         }
     }
 

@@ -13,7 +13,7 @@ use freshwire_io::poll::{Poller, Ready};
 use freshwire_io::tcp::SendBatch;
 use freshwire_record::Timestamp;
 
-use super::any_sink::AnySink;
+use super::any_sink::{AnySink, PlannedOffer, StartedTurn};
 use super::load::{Place, Work};
 use crate::sink::ended::{CloseMode, Ended, SinkError};
 use crate::tcp::TcpScratch;
@@ -244,28 +244,33 @@ fn turn_together(
 ) -> io::Result<()> {
     let TurnContext { poller, timers, again, scratch } = context;
     let (mut writing, mut slices, mut places) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut plan, mut planned) = (scratch.shared.take_datagrams(), Vec::new());
     for at in 0..lookups.len() {
         prefetch_later(lookups, at, true);
         let Lookup { id, entry, .. } = &mut lookups[at];
         if !entry.sink.notified() {
             continue;
         }
-        let next = match entry.sink.begin_turn(now, scratch) {
-            Ok(None) => {
+        let next = match entry.sink.begin_turn(now, &mut plan, scratch) {
+            Ok(StartedTurn::Write) => {
                 let begin = slices.len();
                 entry.sink.slices(scratch, &mut slices);
                 writing.push(at);
                 places.push(begin..slices.len());
                 continue;
             }
-            Ok(Some(next)) => Ok(next),
+            Ok(StartedTurn::Datagrams(turn)) => {
+                planned.push((at, turn));
+                continue;
+            }
+            Ok(StartedTurn::Over(next)) => Ok(next),
             Err(error) => Err(error),
         };
         let ended = entry.turned(*id, next, TurnContext { poller, timers, again, scratch });
         ends.extend(ended.map(|ended| (*id, ended)));
     }
     let mut sent = Vec::with_capacity(writing.len());
-    let outcome = {
+    let mut outcome = {
         let places = writing.iter().zip(&places);
         let gather =
             |(&at, place): (&usize, &Range<usize>)| lookups[at].entry.sink.gathered(&slices[place.clone()]);
@@ -281,6 +286,15 @@ fn turn_together(
         let ended = entry.turned(*id, next, TurnContext { poller, timers, again, scratch });
         ends.extend(ended.map(|ended| (*id, ended)));
     }
+    let mut sent = Vec::with_capacity(plan.next_send());
+    outcome = plan.send(outcome.is_ok().then_some(batch), None, &mut sent).and(outcome);
+    for (at, turn) in planned {
+        let Lookup { id, entry, .. } = &mut lookups[at];
+        let next = entry.sink.end_datagrams(now, turn, &sent, scratch);
+        let ended = entry.turned(*id, next, TurnContext { poller, timers, again, scratch });
+        ends.extend(ended.map(|ended| (*id, ended)));
+    }
+    scratch.shared.datagrams = plan;
     outcome
 }
 
@@ -300,6 +314,7 @@ fn offer_together(
     let mut plan = std::mem::take(&mut scratch.plan);
     plan.clear();
     let mut writes: Vec<(usize, PlannedWrite)> = Vec::with_capacity(lookups.len());
+    let (mut datagrams, mut planned) = (scratch.shared.take_datagrams(), Vec::new());
     for at in 0..lookups.len() {
         prefetch_later(lookups, at, false);
         let Lookup { id, place, entry } = &mut lookups[at];
@@ -308,25 +323,20 @@ fn offer_together(
         }
         let target = &mut targets[*place];
         let record = Record::of(&target.meta, bytes.len());
-        let ended = match entry.sink.plan_at_once(now, &record, bytes, &mut plan, scratch) {
-            Ok(Ok(write)) => {
-                writes.push((at, write));
-                continue;
-            }
-            Ok(Err(at_once)) => {
-                let context = TurnContext { poller, timers, again, scratch };
-                entry.offered(*id, target, now, context, at_once, queue)
-            }
-            Err(error) => Err(error.into()),
-        };
-        ends.extend(ended.err().map(|ended| (*id, ended)));
+        let plans = (&mut plan, &mut datagrams);
+        match entry.sink.plan_at_once(now, &record, bytes, plans, scratch) {
+            Ok(PlannedOffer::Write(write)) => writes.push((at, write)),
+            Ok(PlannedOffer::Datagrams(sends)) => planned.push((at, sends)),
+            Ok(PlannedOffer::Declined) => {}
+            Err(error) => ends.push((*id, error.into())),
+        }
     }
     let mut sent = Vec::with_capacity(writes.len());
     let sockets = writes.iter().filter_map(|(at, write)| {
         let socket = lookups[*at].entry.sink.socket()?;
         Some((socket, write))
     });
-    let outcome = plan.write(batch, bytes, sockets, &mut sent);
+    let mut outcome = plan.write(batch, bytes, sockets, &mut sent);
     // Where the batch has failed, a record whose write did not start goes on as if the socket were full.
     for ((at, write), sent) in writes.iter().zip(sent) {
         let Lookup { id, place, entry } = &mut lookups[*at];
@@ -338,6 +348,18 @@ fn offer_together(
         ends.extend(ended.err().map(|ended| (*id, ended)));
     }
     scratch.plan = plan;
+    let mut sent = Vec::with_capacity(datagrams.next_send());
+    outcome = datagrams.send(outcome.is_ok().then_some(batch), Some(bytes), &mut sent).and(outcome);
+    scratch.shared.datagrams = datagrams;
+    for (at, sends) in planned {
+        let Lookup { id, place, entry } = &mut lookups[at];
+        let sent = sent.get(sends).unwrap_or_default();
+        let ended = entry.sink.end_datagrams_at_once(now, sent).map_err(Ended::from).and_then(|at_once| {
+            let context = TurnContext { poller, timers, again, scratch };
+            entry.offered(*id, &mut targets[*place], now, context, at_once, queue)
+        });
+        ends.extend(ended.err().map(|ended| (*id, ended)));
+    }
     outcome
 }
 

@@ -206,12 +206,18 @@ impl Retransmitter {
     /// Keeps a packet that is sent now. `packet` has no contributing sources and no extension, as all of [`Stream`](super::Stream).
     /// `picture` is `None` for one that takes the place of dropped pictures.
     pub fn keep(&mut self, now: Timestamp, picture: Option<PictureInfo>, packet: &[u8]) {
+        self.keep_parts(now, picture, packet, &[]);
+    }
+
+    /// The same, with a packet in two parts, of which the first has the RTP header.
+    pub fn keep_parts(&mut self, now: Timestamp, picture: Option<PictureInfo>, head: &[u8], body: &[u8]) {
+        let bytes = head.len() + body.len();
         let (Some(&[high, low]), Ok(len)) =
-            (packet.get(2..4).and_then(<[u8]>::first_chunk), u16::try_from(packet.len()))
+            (head.get(2..4).and_then(<[u8]>::first_chunk), u16::try_from(bytes))
         else {
             return;
         };
-        if packet.len() < HEADER_BYTES {
+        if head.len() < HEADER_BYTES {
             return;
         }
         let seq = u16::from_be_bytes([high, low]);
@@ -224,7 +230,7 @@ impl Retransmitter {
                 self.first
             }
         };
-        self.make_room(now, packet.len());
+        self.make_room(now, bytes);
         self.begin_picture(now, picture, number);
         self.packets.push_back(KeptPacket {
             begin: self.forgotten + self.bytes.len() as u64,
@@ -234,7 +240,8 @@ impl Retransmitter {
             is_requested: false,
             is_queued: false,
         });
-        self.bytes.extend(packet);
+        self.bytes.extend(head);
+        self.bytes.extend(body);
         self.next = Some(number + 1);
         self.since_report += 1;
         self.allowance = (self.allowance + u64::from(len) / SENT_PER_REPEATED).min(MAX_ALLOWANCE);

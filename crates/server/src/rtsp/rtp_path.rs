@@ -1,7 +1,7 @@
 //! RTP over UDP to one viewer, as the engine drives it: pace, segmentation, and the rate that follows the viewer's reports.
 //!
 //! ```text
-//!  engine ─► Interleaved framer ─► '$' frames ─► RtpPath ─┬─ RTP  ─► socket, one system call for equal packets
+//!  engine ─► Interleaved framer ─► '$' frames ─► RtpPath ─┬─ RTP  ─► names datagrams ─► engine, one system call for many viewers
 //!                                                         └─ RTCP ─► socket (sender reports)
 //!  player ─► RTCP ─► listen ─┬─ reports ─► SentLog, RateControl ─► pace and LinkView
 //!                             └─ NACK ─► Retransmitter ─► socket, at the same pace and before new packets
@@ -9,16 +9,17 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use freshwire::choice::{LinkView, Record};
-use freshwire::datagram::{DatagramPath, Flushed, KnownPath};
+use freshwire::datagram::{DatagramPath, DatagramSender, Flushed, KnownPath, PacketPieces};
 use freshwire::network::NetworkQos;
 use freshwire::stats::PathRate;
 use freshwire::{Timestamp, now};
-use freshwire_io::udp::{Group, Interface, MAX_DATAGRAM_BYTES, Outgoing, Sent};
+use freshwire_io::udp::{Group, Interface, Outgoing, Sent};
 use freshwire_media::framing::interleaved::FRAME_HEADER_BYTES;
 use freshwire_media::rtp::{
     Cease, Change, Feedback, HEADER_BYTES, PictureInfo, RateControl, ReportBlock, Retransmitter, RoundTrip,
@@ -79,7 +80,8 @@ struct Inner {
     leading: usize,
     control: RateControl,
     pace: Pace,
-    batch: Batch,
+    /// Room for a packet's bytes that are kept.
+    body: Vec<u8>,
     flushed: Flushed,
     /// When the control was asked last whether the viewer has fallen silent.
     looked_at: Timestamp,
@@ -99,6 +101,8 @@ struct Inner {
 struct Track {
     ssrc: u32,
     rtp: freshwire_io::udp::UdpSocket,
+    /// For many packets in one system call; `None`: each has a departure time.
+    sender: Option<DatagramSender>,
     rtcp: UdpSocket,
     to: SocketAddr,
     rtcp_to: SocketAddr,
@@ -117,13 +121,39 @@ struct Pace {
     at: Timestamp,
 }
 
-/// Packets of one size for one system call; the last may be shorter.
-#[derive(Default)]
-struct Batch {
+/// An RTP or RTCP packet in what the framing has written.
+struct Frame {
+    /// Half its channel's number.
     track: usize,
-    bytes: Vec<u8>,
-    segment: usize,
-    is_full: bool,
+    is_report: bool,
+    /// Its bytes in the head of the piece.
+    head: Range<usize>,
+    /// The body of the piece is its rest.
+    has_body: bool,
+}
+
+impl Frame {
+    /// The one that begins at this byte of a head with `body` bytes behind it.
+    fn read(head: &[u8], at: usize, body: usize) -> Option<Self> {
+        let (&[b'$', channel, high, low], _) = head.get(at..)?.split_first_chunk()? else { return None };
+        let begin = at + FRAME_HEADER_BYTES;
+        let end = begin + usize::from(u16::from_be_bytes([high, low]));
+        let has_body = end > head.len();
+        if has_body && end != head.len() + body {
+            return None;
+        }
+        let (track, is_report) = (usize::from(channel / 2), channel % 2 == 1);
+        Some(Self { track, is_report, head: begin..end.min(head.len()), has_body })
+    }
+}
+
+/// A packet that is about to leave.
+struct Packet<'a> {
+    /// The header at least.
+    head: &'a [u8],
+    /// The rest, if the packet is kept.
+    body: &'a [u8],
+    bytes: usize,
 }
 
 /// A track of a path: its ports, source identifier and first sequence number.
@@ -168,10 +198,12 @@ impl RtpPath {
             let TrackPorts { ports, rtp: to, rtcp: rtcp_to } = ports;
             let (rtp, rtcp) = ports.into_sockets();
             listening.push((tokio::net::UdpSocket::from_std(rtcp.try_clone()?)?, rtcp_to));
-            let rtp = freshwire_io::udp::UdpSocket::from_std(rtp)?;
+            let mut rtp = freshwire_io::udp::UdpSocket::from_std(rtp)?;
+            let sender = rtp.sender()?;
             let log = SentLog::new(seq);
             let (changed, reported_at) = (log.next(), Timestamp::ZERO);
-            let track = Track { ssrc, rtp, rtcp, to, rtcp_to, log, retransmitter, changed, reported_at };
+            let track =
+                Track { ssrc, rtp, sender, rtcp, to, rtcp_to, log, retransmitter, changed, reported_at };
             opened.push(Some(track));
         }
         let at = now();
@@ -180,7 +212,7 @@ impl RtpPath {
             tracks: opened,
             control: RateControl::new(at, round_trip),
             pace: Pace { tokens: 0.0, at },
-            batch: Batch::default(),
+            body: Vec::new(),
             flushed: Flushed::default(),
             looked_at: at,
             acked: 0,
@@ -210,6 +242,7 @@ impl RtpPath {
                 network = network.max_rate(None);
             }
             track.rtp.set_network_qos(&network).map_err(io::Error::other)?;
+            track.sender = track.rtp.sender()?;
             let reports = network.max_rate(None);
             reports.apply_to_datagrams(&track.rtcp, track.rtcp_to).map_err(io::Error::other)?;
         }
@@ -330,28 +363,37 @@ impl DatagramPath for RtpPath {
 
     fn send(&mut self, now: Timestamp, record: Option<&Record>, packets: &[u8]) {
         let mut inner = self.lock();
-        let mut rest = packets;
         let mut bytes = 0;
-        while let Some((&[b'$', channel, high, low], behind)) = rest.split_first_chunk() {
-            let Some((packet, behind)) =
-                behind.split_at_checked(usize::from(u16::from_be_bytes([high, low])))
-            else {
-                break;
-            };
-            rest = behind;
-            if channel % 2 == 0 {
-                bytes += inner.send_rtp(now, usize::from(channel / 2), record, packet);
+        let mut at = 0;
+        while let Some(Frame { track, is_report, head, .. }) = Frame::read(packets, at, 0) {
+            at = head.end;
+            let packet = packets.get(head).unwrap_or_default();
+            if is_report {
+                inner.send_report(now, track, packet);
             } else {
-                inner.send_report(now, usize::from(channel / 2), packet);
+                let whole = Packet { head: packet, body: &[], bytes: packet.len() };
+                bytes += inner.note(now, track, record, &whole);
+                inner.send_alone(track, packet);
             }
         }
-        let Inner { pace, control, .. } = &mut *inner;
-        pace.spend(now, bytes, control);
+        inner.spend(now, bytes);
+    }
+
+    fn gather(&mut self, now: Timestamp, record: Option<&Record>, pieces: &mut PacketPieces<'_>) -> bool {
+        let mut inner = self.lock();
+        if inner.tracks.iter().flatten().any(|track| track.sender.is_none()) {
+            return false;
+        }
+        let mut bytes = 0;
+        for place in pieces.places() {
+            bytes += inner.gather_piece(now, record, pieces, place);
+        }
+        inner.spend(now, bytes);
+        true
     }
 
     fn flush(&mut self, now: Timestamp) -> io::Result<Flushed> {
         let mut inner = self.lock();
-        inner.flush_batch();
         inner.repeat(now);
         inner.look(now);
         match inner.ceased {
@@ -404,10 +446,71 @@ impl Pace {
 }
 
 impl Inner {
-    /// Gathers a packet and returns its bytes on the wire. Packets of the same size leave in one system call.
-    fn send_rtp(&mut self, now: Timestamp, track: usize, record: Option<&Record>, packet: &[u8]) -> u64 {
+    /// Names the datagrams in a piece, sends the reports in it, and returns the bytes of packets on the wire.
+    fn gather_piece(
+        &mut self,
+        now: Timestamp,
+        record: Option<&Record>,
+        pieces: &mut PacketPieces<'_>,
+        place: usize,
+    ) -> u64 {
+        let mut bytes = 0;
+        let mut at = 0;
+        while let Some(frame) = Frame::read(pieces.head(place), at, pieces.body_bytes(place)) {
+            let Frame { track, is_report, head: range, has_body } = frame;
+            at = range.end;
+            let head = pieces.head(place).get(range.clone()).unwrap_or_default();
+            if is_report {
+                self.send_report(now, track, head);
+                continue;
+            }
+            let mut body = std::mem::take(&mut self.body);
+            body.clear();
+            if has_body && self.keeps(track) {
+                pieces.copy_body(place, &mut body);
+            }
+            let bytes_in_all = head.len() + if has_body { pieces.body_bytes(place) } else { 0 };
+            let packet = Packet { head, body: &body, bytes: bytes_in_all };
+            bytes += self.note(now, track, record, &packet);
+            self.body = body;
+            if let Some(Some(Track { sender: Some(sender), to, .. })) = self.tracks.get(track) {
+                pieces.send(place, range, sender, *to);
+            }
+        }
+        bytes
+    }
+
+    /// Whether packets of this track are kept, to be sent again.
+    fn keeps(&self, track: usize) -> bool {
+        self.tracks.get(track).and_then(Option::as_ref).is_some_and(|track| track.retransmitter.is_some())
+    }
+
+    /// Sends a packet with a call of its own.
+    fn send_alone(&mut self, track: usize, packet: &[u8]) {
+        let Self { tracks, flushed, .. } = self;
+        let Some(Some(track)) = tracks.get_mut(track) else { return };
+        let outgoing = Outgoing { to: track.to, from: None, ecn: None, bytes: packet, segment: None };
+        flushed.calls += 1;
+        // A packet that the system refuses is lost like one in the network: the viewer's reports count it.
+        let sent = match track.rtp.send(&outgoing) {
+            // The answer to an earlier datagram, for which this one is not to blame.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => track.rtp.send(&outgoing),
+            sent => sent,
+        };
+        if matches!(sent, Ok(Sent::All)) {
+            flushed.bytes += packet.len() as u64;
+        }
+    }
+
+    fn spend(&mut self, now: Timestamp, bytes: u64) {
+        let Self { pace, control, .. } = self;
+        pace.spend(now, bytes, control);
+    }
+
+    /// Takes note of a packet that is about to leave, and returns its bytes on the wire.
+    fn note(&mut self, now: Timestamp, track: usize, record: Option<&Record>, packet: &Packet<'_>) -> u64 {
         let Some(Some(Track { log, to, retransmitter, .. })) = self.tracks.get_mut(track) else { return 0 };
-        let bytes = packet.len() as u64 + header_bytes(to);
+        let bytes = packet.bytes as u64 + header_bytes(to);
         log.sent(now, bytes);
         if let Some(retransmitter) = retransmitter {
             // A keyframe makes no earlier sound useless.
@@ -417,46 +520,9 @@ impl Inner {
                 group: group(of),
                 deadline,
             };
-            retransmitter.keep(now, record.map(picture), packet);
+            retransmitter.keep_parts(now, record.map(picture), packet.head, packet.body);
         }
-        let batch = &self.batch;
-        let fits = batch.track == track
-            && !batch.is_full
-            && packet.len() <= batch.segment
-            && batch.bytes.len() + packet.len() <= MAX_DATAGRAM_BYTES;
-        if !batch.bytes.is_empty() && !fits {
-            self.flush_batch();
-        }
-        let batch = &mut self.batch;
-        if batch.bytes.is_empty() {
-            (batch.track, batch.segment, batch.is_full) = (track, packet.len(), false);
-        }
-        batch.is_full = packet.len() < batch.segment;
-        batch.bytes.extend_from_slice(packet);
         bytes
-    }
-
-    fn flush_batch(&mut self) {
-        let Self { batch, tracks, flushed, .. } = self;
-        if let (Some(Some(track)), false) = (tracks.get_mut(batch.track), batch.bytes.is_empty()) {
-            let segment = Some(batch.segment);
-            let mut outgoing = Outgoing { to: track.to, from: None, ecn: None, bytes: &batch.bytes, segment };
-            flushed.calls += 1;
-            // A packet that the system refuses is lost like one in the network: the viewer's reports count it.
-            match track.rtp.send(&outgoing) {
-                Ok(Sent::All) => flushed.bytes += batch.bytes.len() as u64,
-                Ok(Sent::Part(sent) | Sent::TooLarge(sent)) => flushed.bytes += sent as u64,
-                // The answer to an earlier datagram, for which this one is not to blame.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    outgoing.segment = segment;
-                    flushed.bytes += track.rtp.send(&outgoing).map_or(0, |_| batch.bytes.len() as u64);
-                }
-                Err(_) => {}
-            }
-        }
-        batch.bytes.clear();
-        // A keyframe's room is not kept for each of a thousand viewers.
-        batch.bytes.shrink_to(KEPT_BYTES);
     }
 
     fn send_report(&mut self, now: Timestamp, track: usize, packet: &[u8]) {
@@ -618,8 +684,6 @@ const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(200);
 /// at 25 per second. At 300 kbit/s these are three packets.
 const MOST_QUEUED: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(250);
-/// Room for packets that a viewer keeps.
-const KEPT_BYTES: usize = 16 << 10;
 /// Reports that come more often say too little to judge by.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 /// The most datagrams of a viewer that are read in this time.

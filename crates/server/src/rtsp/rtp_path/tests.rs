@@ -33,7 +33,7 @@ async fn packets_to_be_sent_again_hold_up_new_ones_for_a_moment_only() -> io::Re
         let mut packet = vec![0x80, 96];
         packet.extend(seq.to_be_bytes());
         packet.resize(1400, 1);
-        inner.send_rtp(start, 0, None, &packet);
+        inner.note(start, 0, None, &Packet { head: &packet, body: &[], bytes: packet.len() });
     }
     let later = start + round_trip;
     inner.on_rtcp(later, &nack(0), true);
@@ -49,4 +49,27 @@ async fn packets_to_be_sent_again_hold_up_new_ones_for_a_moment_only() -> io::Re
     let repeated = inner.tracks.iter().flatten().filter_map(|track| track.retransmitter.as_ref());
     assert!(repeated.map(|it| it.counts().repaired).sum::<u64>() > 3);
     Ok(())
+}
+
+/// A report before a packet, whose rest is the body; whole packets one after the other; and what is none.
+#[test]
+fn packets_are_found_in_heads() {
+    let read = |head: &[u8], body| {
+        let (mut found, mut at) = (Vec::new(), 0);
+        while let Some(Frame { track, is_report, head: range, has_body }) = Frame::read(head, at, body) {
+            at = range.end;
+            found.push((track, is_report, range, has_body));
+        }
+        found
+    };
+    let report = [b'$', 3, 0, 2, 9, 9];
+    let packet = |len: u8| [b'$', 2, 0, len, 1, 2, 3];
+    let both = [&report[..], &packet(103)].concat();
+    assert_eq!(read(&both, 100), [(1, true, 4..6, false), (1, false, 10..13, true)]);
+    let two = [packet(3), packet(3)].concat();
+    assert_eq!(read(&two, 0), [(1, false, 4..7, false), (1, false, 11..14, false)]);
+    for (head, body) in [(&packet(104)[..], 100), (&packet(4), 0), (&[b'$', 2, 0], 9), (&[0; 9], 0), (&[], 9)]
+    {
+        assert_eq!(read(head, body), [], "{head:?}, {body} more");
+    }
 }

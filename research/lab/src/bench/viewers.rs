@@ -36,8 +36,11 @@ const BENCH: &str = "viewers";
 /// Goals for processor time over that of bare writes and over that of GStreamer's server.
 const OF_BARE: f64 = 1.0;
 const OF_GSTREAMER: f64 = 0.3;
-/// Goal for processor time of viewers over UDP over that of viewers over TCP.
-const OF_TCP: f64 = 1.0;
+/// Goals for processor time of viewers over UDP over that of viewers over TCP, up to [`LOW`] and above.
+const OF_TCP: f64 = 1.2;
+const OF_TCP_AT_HIGH_RATE: f64 = 1.5;
+/// The highest low rate, in bits per second.
+const LOW: u64 = 1_000_000;
 /// Goal for processor time with several engines over that with the first number of them.
 const OF_FIRST: f64 = 1.05;
 /// From this number of viewers on, their memory is more than the stream's first use of its arena meanwhile.
@@ -141,9 +144,10 @@ impl Cell<'_> {
             }
         }
         let [cost, share, starved, growth] = fresh_at;
-        if let Some((_, udp)) = costs.iter().find(|(found, _)| *found == Subject::Udp) {
-            let name = format!("{}: processor time, UDP : TCP", self.label());
-            report.compare(&name, *udp, cost, Some(Goal::AtMost(OF_TCP)));
+        let of_tcp = if self.args.rate.bits_per_sec() <= LOW { OF_TCP } else { OF_TCP_AT_HIGH_RATE };
+        for (subject, udp) in costs.iter().filter(|(subject, _)| matches!(subject, Subject::Udp(_))) {
+            let name = format!("{}: processor time, {} : TCP", self.label(), subject.label());
+            report.compare(&name, *udp, cost, Some(Goal::AtMost(of_tcp)));
         }
         for (subject, goal) in [(Subject::Bare, OF_BARE), (Subject::Server(Server::Gstreamer), OF_GSTREAMER)]
         {

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use freshwire_record::{Rate, parse_duration};
 
+use super::load::Datagrams;
 use super::process::Subject;
 use crate::output::say;
 use crate::viewers::clip::Clip;
@@ -31,6 +32,9 @@ pub(super) enum Against {
     Gstreamer,
     /// The live server, with RTP over UDP.
     Udp,
+    /// The same, to viewers that take the datagrams of one call in one piece (`UDP_GRO`). The system does not cut them in the server's
+    /// time, as it does for other viewers on the same machine.
+    UdpWhole,
 }
 
 impl Against {
@@ -38,7 +42,8 @@ impl Against {
         match self {
             Self::Bare => Subject::Bare,
             Self::Gstreamer => Subject::Server(Server::Gstreamer),
-            Self::Udp => Subject::Udp,
+            Self::Udp => Subject::Udp(Datagrams::Single),
+            Self::UdpWhole => Subject::Udp(Datagrams::Whole),
         }
     }
 }
@@ -59,7 +64,7 @@ pub(in crate::bench) struct ViewersArgs {
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
     pub(super) settle: Duration,
     /// Baselines of `viewers`, separated by commas.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "bare,gstreamer,udp")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "bare,gstreamer,udp,udp-whole")]
     pub(super) against: Vec<Against>,
     /// Viewers of `isolation` that read as fast as they can.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]

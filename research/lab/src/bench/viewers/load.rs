@@ -31,8 +31,17 @@ pub(super) struct Target {
     pub(super) address: SocketAddr,
     /// The RTSP URL to play; none: it sends without being asked.
     pub(super) url: Option<String>,
-    /// Whether the stream comes in datagrams.
-    pub(super) by_udp: bool,
+    /// How the stream comes, if it comes in datagrams.
+    pub(super) by_udp: Option<Datagrams>,
+}
+
+/// How viewers take datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Datagrams {
+    /// One by one, as players do.
+    Single,
+    /// All of one call together, if they come in one piece (`UDP_GRO`).
+    Whole,
 }
 
 /// An order; each further line on standard input.
@@ -185,8 +194,13 @@ fn view(target: &Target) -> anyhow::Result<(TcpStream, Option<UdpSocket>)> {
         socket.set_read_timeout(Some(PATIENCE)).context("cannot set a socket up")?;
         let asking = socket.try_clone().context("cannot duplicate a socket")?;
         let mut session = Session::new(asking, url.clone())?;
-        if target.by_udp {
+        if let Some(taken) = target.by_udp {
             let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot bind a UDP port")?;
+            if taken == Datagrams::Whole {
+                // Sets `UDP_GRO`, which stays.
+                let clone = socket.try_clone().context("cannot duplicate a socket")?;
+                freshwire_io::udp::UdpSocket::from_std(clone).context("cannot set a socket up")?;
+            }
             session.play_to(socket.local_addr().context("cannot tell a port")?.port())?;
             datagrams = Some(socket);
         } else {

@@ -33,7 +33,7 @@ pub(super) enum Subject {
     /// Freshwire's with this number of engines.
     Engines(u8),
     /// Freshwire's, whose viewers ask for RTP over UDP.
-    Udp,
+    Udp(load::Datagrams),
     /// One `write()` of each access unit's size to each connection, and nothing else.
     Bare,
 }
@@ -44,7 +44,8 @@ impl Subject {
         match self {
             Self::Server(server) => server.label().into(),
             Self::Engines(engines) => format!("Freshwire, {engines} engines").into(),
-            Self::Udp => "Freshwire, UDP".into(),
+            Self::Udp(load::Datagrams::Single) => "Freshwire, UDP".into(),
+            Self::Udp(load::Datagrams::Whole) => "Freshwire, UDP to viewers with UDP_GRO".into(),
             Self::Bare => "bare writes".into(),
         }
     }
@@ -76,7 +77,7 @@ impl Serving {
         let log = File::options().create(true).append(true).open(log).context("cannot open the log")?;
         let mut command = match subject {
             Subject::Server(server) => server.command(address, None)?,
-            Subject::Udp => server::Server::Freshwire.command(address, None)?,
+            Subject::Udp(_) => server::Server::Freshwire.command(address, None)?,
             Subject::Engines(engines) => {
                 let mut command = server::Server::Freshwire.command(address, None)?;
                 command.args(["--engines", &engines.to_string()]);
@@ -119,7 +120,10 @@ impl Serving {
 
     /// A load without viewers.
     pub(super) fn load(&self) -> anyhow::Result<Load> {
-        let by_udp = self.subject == Subject::Udp;
+        let by_udp = match self.subject {
+            Subject::Udp(datagrams) => Some(datagrams),
+            Subject::Server(_) | Subject::Engines(_) | Subject::Bare => None,
+        };
         Load::start(&load::Target { address: self.address, url: self.url(), by_udp })
     }
 

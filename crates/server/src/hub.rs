@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use freshwire::engine::{EngineGroup, EnginePool};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use shared::{Shared, lock};
 
@@ -48,6 +48,8 @@ pub struct Hub(Arc<Inner>);
 struct Inner {
     shared: Arc<Shared>,
     streams: Mutex<Streams>,
+    /// A stream has come that ends when nobody uses it.
+    passing: Notify,
     /// Stop when the hub goes; sinks that are still open are aborted.
     engines: EnginePool,
 }
@@ -87,7 +89,12 @@ impl Hub {
             None => group,
         };
         let shared = Shared::new(config, engines);
-        Ok(Self(Arc::new(Inner { shared: Arc::new(shared), streams: Mutex::default(), engines: pool })))
+        Ok(Self(Arc::new(Inner {
+            shared: Arc::new(shared),
+            streams: Mutex::default(),
+            passing: Notify::new(),
+            engines: pool,
+        })))
     }
 
     /// The engines that serve the viewers.
@@ -131,7 +138,9 @@ impl Hub {
         origin: &str,
         key_requests: Option<mpsc::Sender<()>>,
     ) -> Result<Publisher, HubError> {
-        self.add(&mut lock(&self.0.streams), name)?.stream.publish(origin, key_requests)
+        let published = self.add(&mut lock(&self.0.streams), name)?.stream.publish(origin, key_requests);
+        self.0.passing.notify_one();
+        published
     }
 
     /// The same for one of its renditions, as [`Stream::publish_rendition`] gives it.
@@ -147,7 +156,9 @@ impl Hub {
         key_requests: Option<mpsc::Sender<()>>,
     ) -> Result<Publisher, HubError> {
         let mut streams = lock(&self.0.streams);
-        self.add(&mut streams, name)?.stream.publish_rendition(rendition, origin, key_requests)
+        let stream = &self.add(&mut streams, name)?.stream;
+        self.0.passing.notify_one();
+        stream.publish_rendition(rendition, origin, key_requests)
     }
 
     /// The stream of this name, if it exists.
@@ -158,6 +169,13 @@ impl Hub {
     /// All streams, by name.
     pub fn streams(&self) -> Vec<Arc<Stream>> {
         lock(&self.0.streams).values().map(|entry| Arc::clone(&entry.stream)).collect()
+    }
+
+    /// Returns once there is a stream that ends when nobody uses it: before that there is nothing to look after.
+    pub(crate) async fn has_passing_stream(&self) {
+        while lock(&self.0.streams).values().all(|entry| entry.is_kept) {
+            self.0.passing.notified().await;
+        }
     }
 
     /// Ends the streams that have been unused for too long, and gives their names. To be called about once a second.

@@ -36,7 +36,7 @@ const FAREWELL: Duration = Duration::from_secs(4);
 /// How often to look whether they have.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How often to look for streams that nobody uses.
+/// How often to look for streams that nobody uses, while there are some that would end.
 const LOOK_FOR_UNUSED: Duration = Duration::from_secs(1);
 
 /// A running server. Dropping it ends everything at once; [`Server::stop`] in order.
@@ -217,17 +217,19 @@ pub async fn run<E: fmt::Display>(
 
 async fn end_unused_streams(context: Arc<Context>) {
     let mut shutdown = context.shutdown.clone();
-    let mut look = tokio::time::interval(LOOK_FOR_UNUSED);
-    loop {
-        tokio::select! {
-            now = look.tick() => {
-                for stream in context.hub.end_unused(now.into_std()) {
-                    tracing::info!(stream, "ended: nobody publishes or views it");
-                }
+    let look = async {
+        loop {
+            context.hub.has_passing_stream().await;
+            tokio::time::sleep(LOOK_FOR_UNUSED).await;
+            for stream in context.hub.end_unused(Instant::now()) {
+                tracing::info!(stream, "ended: nobody publishes or views it");
             }
-            // A sender that is gone has stopped, too.
-            _ = shutdown.wait_for(|&stops| stops) => return,
         }
+    };
+    tokio::select! {
+        () = look => {}
+        // A sender that is gone has stopped, too.
+        _ = shutdown.wait_for(|&stops| stops) => {}
     }
 }
 

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -11,17 +9,6 @@ const FAILING: &str = "failing";
 
 /// A source that gave nothing for this long does not deliver.
 const SILENCE: Duration = Duration::from_secs(5);
-
-/// When each stream last got something.
-#[derive(Debug, Default)]
-pub(super) struct Deliveries(Mutex<BTreeMap<String, Delivery>>);
-
-#[derive(Clone, Copy, Debug)]
-struct Delivery {
-    has_source: bool,
-    units: u64,
-    at: Option<Instant>,
-}
 
 /// Whether the server does what it is configured to do, and if not, why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -72,50 +59,31 @@ impl Health {
     }
 }
 
-impl Deliveries {
-    /// Looks what the streams have got. To be called more often than once in [`SILENCE`].
-    pub(super) fn look(&self, hub: &Hub, now: Instant) {
-        let streams = hub.streams();
-        self.note(
-            now,
-            streams
-                .iter()
-                .map(|stream| stream.snapshot())
-                .map(|stream| (stream.name, stream.origin.is_some(), stream.units)),
-        );
-    }
+/// Whether a stream has a source, and when that last gave something.
+type Delivery = (bool, Option<Instant>);
 
-    fn note(&self, now: Instant, streams: impl Iterator<Item = (String, bool, u64)>) {
-        let mut before = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut after = BTreeMap::new();
-        for (name, has_source, units) in streams {
-            let old = before.get(&name).copied();
-            let grew = units > old.map_or(0, |old| old.units);
-            let at = if grew { Some(now) } else { old.and_then(|old| old.at) };
-            after.insert(name, Delivery { has_source, units, at });
-        }
-        *before = after;
-    }
+/// Whether all of these streams are delivering.
+pub(super) fn report(expected: &[String], hub: &Hub, now: Instant) -> Health {
+    judge(expected, now, |name| {
+        let stream = hub.find(name)?.snapshot();
+        Some((stream.origin.is_some(), stream.fed))
+    })
+}
 
-    /// Whether all of these streams are delivering.
-    pub(super) fn report(&self, expected: &[String], now: Instant) -> Health {
-        let deliveries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let reasons: Vec<_> = expected
-            .iter()
-            .filter_map(|name| {
-                let reason = match deliveries.get(name) {
-                    None | Some(Delivery { has_source: false, .. }) => "no source is connected",
-                    Some(Delivery { at: Some(at), .. }) if now.saturating_duration_since(*at) < SILENCE => {
-                        return None;
-                    }
-                    Some(Delivery { at: None, .. }) => "the source has not delivered yet",
-                    Some(_) => "the source has delivered nothing for 5 s",
-                };
-                Some(Reason::Stream(Silence { stream: name.clone(), reason }))
-            })
-            .collect();
-        Health { status: if reasons.is_empty() { "ok" } else { FAILING }, reasons, panics: 0 }
-    }
+fn judge(expected: &[String], now: Instant, delivery: impl Fn(&str) -> Option<Delivery>) -> Health {
+    let reasons: Vec<_> = expected
+        .iter()
+        .filter_map(|name| {
+            let reason = match delivery(name) {
+                None | Some((false, _)) => "no source is connected",
+                Some((true, Some(at))) if now.saturating_duration_since(at) < SILENCE => return None,
+                Some((true, None)) => "the source has not delivered yet",
+                Some((true, Some(_))) => "the source has delivered nothing for 5 s",
+            };
+            Some(Reason::Stream(Silence { stream: name.clone(), reason }))
+        })
+        .collect();
+    Health { status: if reasons.is_empty() { "ok" } else { FAILING }, reasons, panics: 0 }
 }
 
 #[cfg(test)]
@@ -127,7 +95,7 @@ mod tests {
         let tasks = Tasks::new();
         let once = tasks.spawn("a connection", async { panic!("on purpose") });
         once.await.unwrap();
-        let mut health = Deliveries::default().report(&[], Instant::now());
+        let mut health = judge(&[], Instant::now(), |_| None);
         health.add_tasks(&tasks, Instant::now());
         // One client's connection is gone, and nothing else.
         assert_eq!(serde_json::to_string(&health).unwrap(), r#"{"status":"ok","reasons":[],"panics":1}"#);
@@ -140,26 +108,24 @@ mod tests {
 
     #[test]
     fn a_stream_is_healthy_while_it_grows() {
-        let deliveries = Deliveries::default();
         let expected = ["cam".to_owned()];
         let begin = Instant::now();
-        let note = |after: u64, has_source, units| {
-            let now = begin + Duration::from_secs(after);
-            deliveries.note(now, std::iter::once(("cam".to_owned(), has_source, units)));
-            let report = deliveries.report(&expected, now);
-            assert!(deliveries.report(&[], now).is_healthy());
+        let after = |seconds: u64| begin + Duration::from_secs(seconds);
+        let reason = |now: u64, delivery: Option<Delivery>| {
+            let report = judge(&expected, after(now), |_| delivery);
+            assert!(judge(&[], after(now), |_| delivery).is_healthy());
             match report.reasons.first()? {
                 Reason::Stream(silence) => Some(silence.reason),
                 Reason::Task { reason, .. } => Some(*reason),
             }
         };
-        assert_eq!(deliveries.report(&expected, begin).status, "failing");
-        assert_eq!(note(0, false, 0), Some("no source is connected"));
-        assert_eq!(note(1, true, 0), Some("the source has not delivered yet"));
-        assert_eq!(note(2, true, 10), None);
-        assert_eq!(note(6, true, 10), None);
-        assert_eq!(note(7, true, 10), Some("the source has delivered nothing for 5 s"));
-        assert_eq!(note(8, true, 11), None);
-        assert_eq!(note(9, false, 11), Some("no source is connected"));
+        assert_eq!(judge(&expected, begin, |_| None).status, "failing");
+        assert_eq!(reason(0, None), Some("no source is connected"));
+        assert_eq!(reason(1, Some((true, None))), Some("the source has not delivered yet"));
+        let delivered = |has_source| Some((has_source, Some(after(2))));
+        assert_eq!(reason(2, delivered(true)), None);
+        assert_eq!(reason(6, delivered(true)), None);
+        assert_eq!(reason(7, delivered(true)), Some("the source has delivered nothing for 5 s"));
+        assert_eq!(reason(3, delivered(false)), Some("no source is connected"));
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::guard::{self, Guard};
-use super::health::Deliveries;
+use super::health;
 use super::metrics;
 use super::reply::{self, Reply};
 use super::requester::text_of;
@@ -27,9 +27,6 @@ use crate::report::{StreamReport, TopicReport};
 
 /// Connections at once. One more replaces the oldest, so that there is always a place for a probe.
 const MAX_CONNECTIONS: usize = 32;
-
-/// How often to look whether sources deliver.
-const LOOK: Duration = Duration::from_millis(500);
 
 /// How long to wait when the system has no descriptor for a connection.
 const EXHAUSTED: Duration = Duration::from_millis(200);
@@ -43,20 +40,17 @@ pub async fn serve_internal(
     context: Arc<Context>,
     expected: watch::Receiver<Vec<String>>,
 ) {
-    let deliveries = Arc::new(Deliveries::default());
     let is_local = listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
-    let inquiry = Inquiry { context: Arc::clone(&context), expected, deliveries, is_local };
+    let inquiry = Inquiry { context: Arc::clone(&context), expected, is_local };
     context.tasks.keep("internal address".to_owned(), || accept(&listener, &inquiry)).await;
 }
 
 async fn accept(listener: &TcpListener, inquiry: &Inquiry) {
-    let Inquiry { context, deliveries, .. } = inquiry;
+    let context = &inquiry.context;
     let mut shutdown = context.shutdown.clone();
     let mut inquiries: VecDeque<AbortHandle> = VecDeque::with_capacity(MAX_CONNECTIONS);
-    let mut look = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
-            _ = look.tick() => deliveries.look(&context.hub, Instant::now()),
             socket = take(listener) => {
                 let Some(socket) = socket else { continue };
                 let inquiry = inquiry.clone();
@@ -88,7 +82,6 @@ async fn take(listener: &TcpListener) -> Option<TcpStream> {
 struct Inquiry {
     context: Arc<Context>,
     expected: watch::Receiver<Vec<String>>,
-    deliveries: Arc<Deliveries>,
     /// It listens on loopback, so that only programs on this machine should ask.
     is_local: bool,
 }
@@ -140,7 +133,7 @@ impl Inquiry {
 
     fn health(&self) -> Reply {
         let now = Instant::now();
-        let mut report = self.deliveries.report(&self.expected.borrow(), now);
+        let mut report = health::report(&self.expected.borrow(), &self.context.hub, now);
         report.add_tasks(&self.context.tasks, now);
         if !self.context.hub.is_served() {
             report.add_ended_engine();

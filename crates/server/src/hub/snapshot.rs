@@ -1,7 +1,7 @@
 //! Counts and state of a stream, its renditions and its viewers at one moment.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use freshwire::choice::Cost;
 use freshwire::stats::{LAYERS, SinkSnapshot};
@@ -14,6 +14,8 @@ pub struct StreamSnapshot {
     pub name: String,
     /// Where it comes from, `None` while nobody publishes.
     pub origin: Option<String>,
+    /// When the newest unit came.
+    pub fed: Option<Instant>,
     /// Units published.
     pub units: u64,
     /// Payload bytes published.

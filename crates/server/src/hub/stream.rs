@@ -59,6 +59,8 @@ struct State {
     taps: Taps,
     sound: PendingSound,
     wall: Option<(MediaTime, SystemTime)>,
+    /// When the newest unit came.
+    fed: Option<Instant>,
 }
 
 impl State {
@@ -93,6 +95,7 @@ impl Stream {
             fanout: Fanout::new(sender, Arc::clone(&catalog), Arc::clone(&shared)),
             taps: Taps::default(),
             sound: PendingSound::default(),
+            fed: None,
             wall: None,
         };
         Ok(Self {
@@ -281,6 +284,7 @@ impl Stream {
         let used = u64::from(config.blocks) - producer.free_blocks() as u64;
         let queues: Vec<_> = state.fanout.queues.iter().map(ViewerQueue::counts).collect();
         let origin = state.fanout.renditions.origin().map(str::to_owned);
+        let fed = state.fed;
         let renditions = state.fanout.rendition_snapshots();
         let ring_faults = state.fanout.sender.producer().bad_values();
         let (given_up, lost) = (state.fanout.given_up, state.fanout.lost);
@@ -289,6 +293,7 @@ impl Stream {
         StreamSnapshot {
             name: self.name.clone(),
             origin,
+            fed,
             units: load(&self.counters.units),
             bytes: load(&self.counters.bytes),
             keys: load(&self.counters.keys),
@@ -334,6 +339,7 @@ impl Stream {
         if !state.fanout.renditions.take(rendition, &mut unit, at) {
             return;
         }
+        state.fed = Some(at);
         state.fanout.follow(&self.name, at);
         let has_video = unit.head.tracks.video.is_some();
         let begins = !has_video || (unit.head.key && unit.head.kind == Kind::Video);

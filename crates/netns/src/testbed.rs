@@ -13,7 +13,7 @@
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Sub;
 use std::os::fd::AsFd as _;
 use std::process::Command;
@@ -183,6 +183,11 @@ impl Testbed {
     /// The name of the interface of the near host.
     pub fn interface(&self) -> &'static str {
         NEAR
+    }
+
+    /// The near host's IPv4 address.
+    pub fn near_address(&self) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(10, 99, 0, 1))
     }
 
     /// The far host's IPv4 address.
@@ -550,7 +555,8 @@ pub fn tcp_counters() -> io::Result<TcpCounters> {
     })
 }
 
-fn own_runtime() -> Duration {
+/// The processor time of the calling thread.
+pub fn own_runtime() -> Duration {
     runtime(Some(gettid().as_raw_nonzero().get()))
 }
 

@@ -5,6 +5,7 @@ mod acks;
 mod crowd;
 mod fan_out;
 mod idle;
+mod idle_server;
 mod loopback;
 mod machine;
 mod mixed;
@@ -13,6 +14,7 @@ mod push;
 mod receive;
 mod reserve;
 mod series;
+mod served;
 mod show;
 mod stream;
 mod threads;
@@ -58,7 +60,7 @@ pub(crate) struct BenchArgs {
     /// Connections of `idle`.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2..=30_000))]
     idle_connections: u32,
-    /// How long each repetition of `idle` is idle.
+    /// How long each repetition of `idle` is idle, and `idle-server` watched.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     idle_time: Duration,
     #[command(flatten)]
@@ -100,6 +102,8 @@ enum What {
     Acks,
     /// Ten thousand connections of A1 over which nothing is sent: memory, and what their timers cost. Minutes.
     Idle,
+    /// A live server with a camera and no viewer, and with one: wake-ups, processor time and memory, beside MediaMTX and GStreamer's. Minutes; needs ffmpeg.
+    IdleServer,
     /// Eleven ways to hand a picture to many sockets, by connections, offload and rate. A quarter of an hour; needs root.
     Path,
     /// A camera's viewers over TCP and UDP, and its sound, on a share of one processor. Minutes; needs root.
@@ -165,6 +169,9 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     if args.what.contains(&What::Transfer) {
         transfer::measure(args.repeat, &mut report)?;
+    }
+    if args.what.contains(&What::IdleServer) {
+        idle_server::measure(args.repeat, args.idle_time, &args.viewers, &mut report)?;
     }
     if args.what.contains(&What::Path) {
         path::measure(&args.path, args.repeat, &mut report)?;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Read as _};
+use std::net::SocketAddr;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
 
@@ -24,6 +25,25 @@ pub(crate) fn check() -> anyhow::Result<()> {
 pub(crate) fn command() -> Command {
     let mut command = Command::new("nice");
     command.args(["-n", "19", PROGRAM, "-hide_banner", "-nostdin", "-loglevel", "error"]);
+    command
+}
+
+/// Publishes the MPEG-TS on its standard input as the stream `live` by RTSP over TCP.
+pub(crate) fn publisher(server: SocketAddr) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args([
+        "-hide_banner",
+        "-loglevel",
+        "error",
+        "-fflags",
+        "nobuffer",
+        "-f",
+        "mpegts",
+        "-i",
+        "pipe:0",
+    ]);
+    command.args(["-c", "copy", "-f", "rtsp", "-rtsp_transport", "tcp", &format!("rtsp://{server}/live")]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
     command
 }
 

@@ -16,7 +16,7 @@ use std::io::{self, IoSlice};
 use std::net::TcpStream;
 
 pub(crate) use account::Account;
-pub(crate) use picture::Picture;
+pub(crate) use picture::{Pages, Picture};
 
 /// Size of the pieces of `writev` in bytes, and how many the kernel takes at most (`IOV_MAX`).
 const PAGE: usize = 4096;
@@ -95,6 +95,21 @@ impl Mechanism {
         picture: &Picture,
         times: u32,
     ) -> io::Result<Account> {
+        self.send_through(connections, picture, times, None)
+    }
+
+    /// The same; `pipe_pages`: how many pages a pipe of [`Mechanism::Splice`] holds, by default those of the picture and at least 16.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mechanism::send`], or if the kernel refuses the pipe's size (`/proc/sys/fs/pipe-max-size`).
+    pub(crate) fn send_through(
+        self,
+        connections: &[TcpStream],
+        picture: &Picture,
+        times: u32,
+        pipe_pages: Option<usize>,
+    ) -> io::Result<Account> {
         let (len, bytes) = (picture.len(), picture.bytes());
         match self {
             Self::ReadWrite => {
@@ -117,7 +132,7 @@ impl Mechanism {
                 let mut place = offset as u64;
                 Ok(rustix::fs::sendfile(socket, picture.file(), Some(&mut place), len - offset)?)
             }),
-            Self::Splice => pipes::splice_file(connections, picture, times),
+            Self::Splice => pipes::splice_file(connections, picture, times, pipe_pages),
             Self::Tee => pipes::tee_pipe(connections, picture, times),
             Self::ZeroCopy => zero_copy::send(connections, picture, times),
             Self::UringSend => uring::send(connections, picture, times, uring::Request::Send),

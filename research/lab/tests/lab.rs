@@ -191,6 +191,86 @@ fn bench_isolation_tells_delays_and_bounded_memory() {
     assert!(median("memory that 3 stalled viewers take") < 33e6);
 }
 
+/// Whether this user may make hosts with interfaces; in CI that is required.
+fn has_testbed() -> bool {
+    succeeds("root", Command::new("sh").args(["-c", "[ $(id -u) = 0 ]"])) && has("ethtool", "--version")
+}
+
+/// The numbers and ratios of a bench by name.
+fn bench(arguments: &str) -> impl Fn(&str) -> f64 {
+    let words: Vec<&str> =
+        ["bench", "--repeat", "1", "--json"].into_iter().chain(arguments.split(' ')).collect();
+    let ended = run(&words);
+    assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
+    let lines = ended.text().lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let lines: Vec<_> = lines.collect();
+    move |name| {
+        let found = lines.iter().find(|line| line["data"]["name"] == name);
+        found.unwrap_or_else(|| panic!("no {name:?} in {lines:?}"))["data"]["median"].as_f64().unwrap()
+    }
+}
+
+#[test]
+fn bench_path_has_the_live_server_beside_the_mechanisms() {
+    if !has_product() || !has_testbed() {
+        return;
+    }
+    let median = bench(
+        "path --path-connections 4 --path-mechanisms write,server,server-udp --path-rates 100Mbit --path-offload on",
+    );
+    for way in ["server", "server-udp"] {
+        let of = |what: &str| median(&format!("{what}, {way}; 4 connections, 100 Mbit/s, offload"));
+        let throughput = of("throughput");
+        assert!((2e6..12.8e6).contains(&throughput), "{way}: {throughput}");
+        assert!(of("CPU per GB") > 0.0 && of("context switches a second") > 0.0, "{way}");
+        // It is offered more than the link carries.
+        assert!(of("whole pictures") > 10.0 && of("whole pictures") < 110.0, "{way}");
+    }
+    assert!(median("CPU per GB, server: write; 4 connections, 100 Mbit/s, offload") > 0.0);
+}
+
+#[test]
+fn bench_mixed_has_the_live_server_in_the_cameras_place() {
+    if !has_product() || !has_testbed() {
+        return;
+    }
+    let ended =
+        run(&["bench", "mixed", "--repeat", "1", "--mixed-time", "300ms", "--mixed-share", "50", "--json"]);
+    if ended.stderr.contains("no cpu controller") && std::env::var_os("CI").is_none() {
+        println!("skipped: {}", ended.stderr);
+        return;
+    }
+    assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
+    for mix in ["10 TCP", "5 TCP, 5 UDP"] {
+        for variant in ["server", "server, ACK filter"] {
+            for what in ["TCP viewer in KB/s", "pictures a second", "load", "blocks of sound a second"] {
+                let name = format!("{what}, {variant}; {mix}");
+                let line = ended.text().lines().find(|line| line.contains(&format!("\"{name}\"")));
+                let line: serde_json::Value =
+                    serde_json::from_str(line.unwrap_or_else(|| panic!("{name}"))).unwrap();
+                assert!(line["data"]["median"].as_f64() > Some(0.0), "{name}: {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_viewer_wakes_the_server_less_than_its_peers() {
+    if !has_product() || !has("ffmpeg", "-version") {
+        return;
+    }
+    let median = bench_of_a_stream(&["idle-server", "--idle-time", "4s"]);
+    let of =
+        |what: &str, viewers: usize| median(&format!("{what}, Freshwire; {viewers} viewers at 1.0 Mbit/s"));
+    // 25 pictures a second come in, and go out from the thread that read them.
+    for viewers in [0, 1] {
+        let wakes = of("wake-ups a second", viewers);
+        assert!((20.0..50.0).contains(&wakes), "{viewers} viewers: {wakes}");
+        assert!(of("memory", viewers) > 1e6 && of("processor time a second", viewers) > 0.0);
+    }
+    assert!(median("wake-ups a second, Freshwire: GStreamer; 1 viewers at 1.0 Mbit/s") < 1.0);
+}
+
 #[test]
 fn a_player_behind_a_slow_link_shows_what_has_just_come() {
     if !has_namespaces() || !has_product() || !has("ffmpeg", "-version") {

@@ -115,6 +115,39 @@ impl ThreadTimes {
     }
 }
 
+/// What the threads of a process have done so far. A thread that has ended is left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Activity {
+    pub(super) processor: Duration,
+    /// How often a thread waited and was woken.
+    pub(super) wakes: u64,
+    /// How often a thread was made to give its processor up.
+    pub(super) displaced: u64,
+    /// Its share of the memory that it has (proportional set size), in bytes.
+    pub(super) memory: u64,
+}
+
+impl Activity {
+    /// Reads it of the process with this number.
+    pub(super) fn of(process: u32) -> anyhow::Result<Self> {
+        let path = format!("/proc/{process}/task");
+        let threads = fs::read_dir(&path).with_context(|| format!("cannot read {path}"))?;
+        let mut all = Self::default();
+        for thread in threads.flatten() {
+            let read = |file: &str| fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+            let (status, time) = (read("status"), read("schedstat"));
+            let time = time.split_whitespace().next().and_then(|time| time.parse().ok());
+            all.processor += Duration::from_nanos(time.unwrap_or(0));
+            all.wakes += field(&status, "voluntary_ctxt_switches:").unwrap_or(0);
+            all.displaced += field(&status, "nonvoluntary_ctxt_switches:").unwrap_or(0);
+        }
+        let path = format!("/proc/{process}/smaps_rollup");
+        let rollup = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        all.memory = 1024 * field(&rollup, "Pss:").with_context(|| format!("{path} has no `Pss`"))?;
+        Ok(all)
+    }
+}
+
 /// Memory of a process that no file backs, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resident {
@@ -156,8 +189,15 @@ pub(super) fn threads() -> anyhow::Result<BTreeSet<String>> {
     Ok(tasks.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }
 
+/// The threads of a process.
+pub(super) fn threads_of(process: u32) -> anyhow::Result<Vec<i32>> {
+    let path = format!("/proc/{process}/task");
+    let tasks = fs::read_dir(&path).with_context(|| format!("cannot read {path}"))?;
+    Ok(tasks.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
 /// The number after a field's name.
-fn field(text: &str, name: &str) -> Option<u64> {
+pub(super) fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
 }
 

@@ -2,9 +2,9 @@
 //! Counterparts of tables 4.4, 4.5, 4.6 and 5.1 of Marigi 2012.
 #![allow(clippy::disallowed_methods, reason = "a camera films by the real clock")]
 
-mod camera;
+pub(super) mod camera;
 mod profile;
-mod receivers;
+pub(super) mod receivers;
 mod share;
 mod sound;
 mod stage;
@@ -71,7 +71,7 @@ struct Variant {
     batches: bool,
 }
 
-const VARIANTS: [Variant; 7] = [
+const VARIANTS: [Variant; 9] = [
     Variant { name: "none", hand_over: HandOver::Pages, filter: false, batches: false },
     Variant { name: "full frames", hand_over: HandOver::FullPages, filter: false, batches: false },
     Variant { name: "many pages", hand_over: HandOver::Whole, filter: false, batches: false },
@@ -79,7 +79,11 @@ const VARIANTS: [Variant; 7] = [
     Variant { name: "all", hand_over: HandOver::Whole, filter: true, batches: false },
     Variant { name: "all, UDP offload", hand_over: HandOver::Whole, filter: true, batches: true },
     Variant { name: "write", hand_over: HandOver::Copy, filter: false, batches: false },
+    Variant { name: SERVER, hand_over: HandOver::Server, filter: false, batches: false },
+    Variant { name: "server, ACK filter", hand_over: HandOver::Server, filter: true, batches: false },
 ];
+/// `freshwire serve` in the camera's place.
+const SERVER: &str = "server";
 const NONE: usize = 0;
 const ALL: usize = 4;
 const ALL_AND_UDP: usize = 5;
@@ -118,6 +122,11 @@ impl Figures<'_> {
         Some(count as f64 / (done.tcp_pictures + done.udp_pictures).max(1) as f64)
     }
 
+    /// Known of the bench's own camera only.
+    fn of_camera(&self, figure: Option<f64>) -> Option<f64> {
+        figure.filter(|_| self.setting.hand_over != HandOver::Server)
+    }
+
     fn cpu(&self) -> f64 {
         (self.ran.camera + self.ran.arrivals).as_secs_f64()
     }
@@ -150,7 +159,7 @@ const COLUMNS: [Column; 13] = [
         Some(100.0 * run.ran.fullness())
     }),
     ("calls a picture", "system calls for a picture", Unit::Count, |run| {
-        run.for_each_picture(run.ran.done.system_calls)
+        run.of_camera(run.for_each_picture(run.ran.done.system_calls))
     }),
     ("sound/s", "blocks of sound a second", Unit::Count, |run| {
         Some(run.ran.sound_sent as f64 / run.seconds / SOUNDS as f64)
@@ -187,6 +196,9 @@ impl Filming {
     }
 
     fn run(&self, stage: &Stage, setting: Setting, profile: bool) -> anyhow::Result<RunOutcome> {
+        if setting.hand_over == HandOver::Server {
+            return stage.serve(setting, &self.plan(setting.hand_over), self.sound_interval(), profile);
+        }
         let ran = stage.run(setting, &self.plan(setting.hand_over), self.sound_interval(), profile)?;
         ensure!(
             ran.arrived.tcp_bytes == ran.done.tcp_bytes,
@@ -209,10 +221,17 @@ pub(super) fn measure(args: &MixedArgs, repeat: u32, report: &mut Report) -> any
         None => first_share(&stage, &filming)?,
     };
     say(&format!("mixed: {:.1} % of processor 0", 100.0 * share));
+    let server = crate::product::program();
+    if let Err(error) = &server {
+        report.notes.push(format!("mixed: the live server is left out: {error:#}"));
+    }
     stage.limit(Some(share))?;
     for (tcp, udp) in MIXES {
         let mix = mix_name(tcp, udp);
-        let variants: Vec<Variant> = VARIANTS.into_iter().filter(|row| udp > 0 || !row.batches).collect();
+        let has_server = server.is_ok();
+        let is_possible =
+            |row: &Variant| (udp > 0 || !row.batches) && (has_server || row.hand_over != HandOver::Server);
+        let variants: Vec<Variant> = VARIANTS.into_iter().filter(is_possible).collect();
         say(&format!("mixed: {mix} ..."));
         let mut places = Vec::new();
         for repetition in 0..repeat {
@@ -308,7 +327,8 @@ fn grid(variants: &[Variant], places: &[Places], mix: &str, report: &mut Report)
 fn profiles(stage: &Stage, filming: &Filming, report: &mut Report) -> anyhow::Result<()> {
     let (tcp, udp) = MIXES[0];
     let mut rows = Vec::new();
-    for row in [NONE, ALL] {
+    let server = VARIANTS.iter().position(|row| row.name == SERVER && crate::product::program().is_ok());
+    for row in [Some(NONE), Some(ALL), server].into_iter().flatten() {
         let Variant { name, hand_over, filter, batches } = VARIANTS[row];
         let setting = Setting { tcp, udp, hand_over, filter, batches };
         let ran = match filming.run(stage, setting, true) {
@@ -387,7 +407,9 @@ mod tests {
         stage.limit(Some(0.5)).unwrap();
         let picture = Picture::new(&vec![7; PICTURE_BYTES]).unwrap();
         let filming = Filming { picture, speed: 4.0, time: Duration::from_millis(300) };
-        for Variant { name, hand_over, filter, batches } in VARIANTS {
+        // `tests/lab.rs` has the server, which is not beside this program.
+        for Variant { name, hand_over, filter, batches } in &VARIANTS[..VARIANTS.len() - 2] {
+            let (hand_over, filter, batches) = (*hand_over, *filter, *batches);
             let setting = Setting { tcp: 2, udp: 1, hand_over, filter, batches };
             // The run itself compares the bytes of TCP.
             let ran = filming.run(&stage, setting, false).unwrap();

@@ -11,7 +11,7 @@ mod args;
 mod bare;
 pub(super) mod isolation;
 mod load;
-mod process;
+pub(super) mod process;
 mod worker;
 
 use std::path::Path;

@@ -202,7 +202,7 @@ pub(super) enum Order {
     Flat,
 }
 
-/// A drawing of all rows that are curves.
+/// A drawing of the rows that are curves: those whose unit is the label of the y axis, or all where there is none.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Chart {

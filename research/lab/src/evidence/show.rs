@@ -204,9 +204,11 @@ impl Origin {
     }
 }
 
-/// The rows that are curves, and the published numbers beside them.
+/// The rows that are curves in the axis's unit, and the published numbers beside them.
 fn figure(chart: &Chart, shown: &Shown<'_>) -> anyhow::Result<Figure> {
-    let curves: Vec<&Numbered<'_>> = shown.found.rows.iter().filter(|row| row.points.len() > 1).collect();
+    let has_unit = shown.found.rows.iter().any(|row| row.row.unit == chart.y);
+    let is_drawn = |row: &&Numbered<'_>| row.points.len() > 1 && (!has_unit || row.row.unit == chart.y);
+    let curves: Vec<&Numbered<'_>> = shown.found.rows.iter().filter(is_drawn).collect();
     let most = |of: fn(&Point) -> f64| curves.iter().flat_map(|row| &row.points).map(of).fold(0.0, f64::max);
     let (x_end, y_end) = (most(|point| point.x), axis_end(most(|point| point.most)));
     let coloured = || curves.iter().enumerate().map(|(place, row)| (*row, COLOURS[place % COLOURS.len()]));

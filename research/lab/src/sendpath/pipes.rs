@@ -10,6 +10,9 @@ use super::account::Account;
 use super::picture::Picture;
 use super::ready;
 
+/// `PIPE_DEF_BUFFERS` of the kernel.
+const OWN_PAGES: usize = 16;
+
 /// A pipe, and how many bytes are in it.
 struct Pipe {
     read: OwnedFd,
@@ -18,11 +21,11 @@ struct Pipe {
 }
 
 impl Pipe {
-    /// Room for `bytes` of whole pages.
-    fn new(bytes: usize) -> io::Result<Self> {
+    /// Room for that number of pages; the kernel gives a power of two. `None`: what it gives by itself, 16 pages.
+    fn new(pages: Option<usize>) -> io::Result<Self> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        if bytes > 16 * rustix::param::page_size() {
-            fcntl_setpipe_size(&write, bytes)?;
+        if let Some(pages) = pages {
+            fcntl_setpipe_size(&write, pages * rustix::param::page_size())?;
         }
         Ok(Self { read, write, holds: 0 })
     }
@@ -43,9 +46,14 @@ impl Pipe {
     }
 }
 
-/// Fills each connection's pipe from the file.
-pub(crate) fn splice_file(sockets: &[TcpStream], picture: &Picture, times: u32) -> io::Result<Account> {
-    let mut pipes = pipes(picture, sockets.len())?;
+/// Fills each connection's pipe from the file. `pages`: the pipe's room, else that of the picture.
+pub(crate) fn splice_file(
+    sockets: &[TcpStream],
+    picture: &Picture,
+    times: u32,
+    pages: Option<usize>,
+) -> io::Result<Account> {
+    let mut pipes = pipes(pages.or_else(|| room_for(picture)), sockets.len())?;
     ready::run(sockets, picture.len(), times, |connection, socket, offset, account| {
         let pipe = &mut pipes[connection];
         if pipe.holds == 0 {
@@ -59,11 +67,11 @@ pub(crate) fn splice_file(sockets: &[TcpStream], picture: &Picture, times: u32) 
 
 /// One pipe holds the picture for good; each connection's pipe gets references to its pages.
 pub(crate) fn tee_pipe(sockets: &[TcpStream], picture: &Picture, times: u32) -> io::Result<Account> {
-    let mut source = Pipe::new(picture.len())?;
+    let mut source = Pipe::new(room_for(picture))?;
     while source.holds < picture.len() {
         source.fill(picture, source.holds)?;
     }
-    let mut pipes = pipes(picture, sockets.len())?;
+    let mut pipes = pipes(room_for(picture), sockets.len())?;
     ready::run(sockets, picture.len(), times, |connection, socket, offset, account| {
         let pipe = &mut pipes[connection];
         if pipe.holds == 0 {
@@ -80,6 +88,12 @@ pub(crate) fn tee_pipe(sockets: &[TcpStream], picture: &Picture, times: u32) -> 
     })
 }
 
-fn pipes(picture: &Picture, connections: usize) -> io::Result<Vec<Pipe>> {
-    (0..connections).map(|_| Pipe::new(picture.len())).collect()
+/// Pages for the whole picture; `None`: a pipe has them by itself.
+fn room_for(picture: &Picture) -> Option<usize> {
+    let pages = picture.len().div_ceil(rustix::param::page_size());
+    (pages > OWN_PAGES).then_some(pages)
+}
+
+fn pipes(pages: Option<usize>, connections: usize) -> io::Result<Vec<Pipe>> {
+    (0..connections).map(|_| Pipe::new(pages)).collect()
 }

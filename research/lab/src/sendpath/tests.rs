@@ -3,7 +3,7 @@ use std::io::{self, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
-use super::{Mechanism, Picture};
+use super::{Mechanism, Pages, Picture};
 
 const TIMES: u32 = 40;
 const CONNECTIONS: usize = 5;
@@ -30,12 +30,12 @@ fn connect(listener: &TcpListener, piece: usize) -> (TcpStream, JoinHandle<Vec<u
     (near, receiver)
 }
 
-fn check(mechanism: Mechanism, picture: &Picture) -> io::Result<()> {
+fn check(mechanism: Mechanism, picture: &Picture, pipe_pages: Option<usize>) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let pieces = [1 << 16, 100, 1 << 16, 1000, 1 << 20];
     let (near, receivers): (Vec<_>, Vec<_>) =
         pieces[..CONNECTIONS].iter().map(|&piece| connect(&listener, piece)).unzip();
-    let account = mechanism.send(&near, picture, TIMES)?;
+    let account = mechanism.send_through(&near, picture, TIMES, pipe_pages)?;
     for socket in &near {
         socket.shutdown(Shutdown::Write)?;
     }
@@ -51,7 +51,7 @@ fn check(mechanism: Mechanism, picture: &Picture) -> io::Result<()> {
 fn every_byte_arrives() {
     let picture = Picture::new(&bytes()).unwrap();
     for mechanism in Mechanism::ALL {
-        match check(mechanism, &picture) {
+        match check(mechanism, &picture, None) {
             Ok(()) => {}
             // A sandbox without io_uring, or a kernel without bundles.
             Err(error)
@@ -62,6 +62,24 @@ fn every_byte_arrives() {
                 println!("skipped: {mechanism}: {error}");
             }
             Err(error) => panic!("{mechanism}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn every_byte_arrives_from_any_file_and_through_any_pipe() {
+    // 100 pages, less a piece.
+    let bytes = bytes().repeat(7)[..400_000].to_vec();
+    for pages in [Pages::Memory, Pages::InOrder, Pages::Scattered] {
+        let picture = Picture::with_pages(&bytes, pages).unwrap();
+        assert!(picture.mapped() == bytes, "{}", pages.name());
+        if let Some(adjacent) = picture.adjacent() {
+            let expected = if pages == Pages::Scattered { 0.0..=0.1 } else { 0.0..=1.0 };
+            assert!(expected.contains(&adjacent), "{}: {adjacent}", pages.name());
+        }
+        check(Mechanism::Sendfile, &picture, None).unwrap();
+        for pipe in [1, 8, 64, 128] {
+            check(Mechanism::Splice, &picture, Some(pipe)).unwrap();
         }
     }
 }

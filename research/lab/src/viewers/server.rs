@@ -70,6 +70,30 @@ impl Server {
     }
 }
 
+/// Freshwire's server, which waits for somebody to publish the stream `live` by RTSP at `listen`.
+pub(crate) fn published(listen: SocketAddr) -> anyhow::Result<Command> {
+    // Programs: own
+    let mut command = Command::new(product::program()?);
+    let words =
+        format!("serve live=publish --open --listen-http none --listen-internal none --listen-rtsp {listen}");
+    command.args(words.split(' '));
+    Ok(command)
+}
+
+/// MediaMTX with everything but RTSP turned off, which waits likewise. Its settings are written to `settings`.
+pub(crate) fn mediamtx(listen: SocketAddr, settings: &Path) -> anyhow::Result<Command> {
+    let off = ["rtmp", "hls", "webrtc", "srt", "api", "metrics"].map(|name| format!("{name}: no\n")).concat();
+    let text = format!(
+        "logLevel: error\n{off}rtspAddress: {listen}\nrtspTransports: [tcp]\npaths:\n  all_others:\n"
+    );
+    std::fs::write(settings, text).with_context(|| format!("cannot write {}", settings.display()))?;
+    // Not among the requirements: no registry of the project has it, and who lacks it gets a note.
+    // Programs: own
+    let mut command = Command::new("mediamtx");
+    command.arg(settings);
+    Ok(command)
+}
+
 /// A server at work. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Running {

@@ -105,6 +105,11 @@ impl Session {
         Ok(())
     }
 
+    /// The connection, and what has come over it behind the last answer.
+    pub(crate) fn into_stream(self) -> (TcpStream, Vec<u8>) {
+        (self.output, self.input.buffer().to_vec())
+    }
+
     /// Tells the server that somebody is there: sessions last a minute.
     pub(crate) fn keep_alive(&mut self) -> io::Result<()> {
         let url = self.url.clone();

@@ -19,7 +19,7 @@ const PAGE: usize = 4096;
 
 /// How a picture is handed to a TCP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HandOver {
+pub(in crate::bench) enum HandOver {
     /// `sendfile` of a page at a time, each page sent at once: what `sendfile` of the camera's kernel did, with a short segment behind
     /// each page.
     Pages,
@@ -29,11 +29,13 @@ pub(super) enum HandOver {
     Whole,
     /// One `write` of the whole picture, which copies it: what most servers do.
     Copy,
+    /// Not by this camera, but by `freshwire serve`.
+    Server,
 }
 
 /// A viewer's socket at the camera.
 #[derive(Debug)]
-pub(super) enum Viewer {
+pub(in crate::bench) enum Viewer {
     Tcp(TcpStream),
     /// A system call for each datagram.
     Udp(UdpSocket),
@@ -43,27 +45,27 @@ pub(super) enum Viewer {
 
 /// The camera's plan.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan<'a> {
-    pub(super) picture: &'a Picture,
-    pub(super) hand_over: HandOver,
+pub(in crate::bench) struct Plan<'a> {
+    pub(in crate::bench) picture: &'a Picture,
+    pub(in crate::bench) hand_over: HandOver,
     /// Bytes of a datagram, but the last of a picture.
-    pub(super) datagram: usize,
+    pub(in crate::bench) datagram: usize,
     /// Pictures a second.
-    pub(super) rate: f64,
-    pub(super) time: Duration,
+    pub(in crate::bench) rate: f64,
+    pub(in crate::bench) time: Duration,
 }
 
 /// The camera's account, over all viewers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct CameraAccount {
-    pub(super) tcp_bytes: u64,
-    pub(super) udp_bytes: u64,
+pub(in crate::bench) struct CameraAccount {
+    pub(in crate::bench) tcp_bytes: u64,
+    pub(in crate::bench) udp_bytes: u64,
     /// Pictures of which the kernel took every byte.
-    pub(super) tcp_pictures: u64,
-    pub(super) udp_pictures: u64,
+    pub(in crate::bench) tcp_pictures: u64,
+    pub(in crate::bench) udp_pictures: u64,
     /// Pictures that a viewer did not get because it was too far behind.
-    pub(super) skipped: u64,
-    pub(super) system_calls: u64,
+    pub(in crate::bench) skipped: u64,
+    pub(in crate::bench) system_calls: u64,
 }
 
 /// How far a viewer is.
@@ -76,7 +78,7 @@ struct Progress {
 }
 
 /// Sends for `plan.time`, then returns in the middle of what it did.
-pub(super) fn run(viewers: &mut [Viewer], plan: &Plan<'_>) -> io::Result<CameraAccount> {
+pub(in crate::bench) fn run(viewers: &mut [Viewer], plan: &Plan<'_>) -> io::Result<CameraAccount> {
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for (place, viewer) in viewers.iter().enumerate() {
         if let Viewer::Tcp(socket) = viewer {
@@ -171,7 +173,7 @@ fn hand_over(viewer: &mut Viewer, offset: usize, plan: &Plan<'_>) -> io::Result<
         Viewer::Tcp(socket) => {
             let bytes = match plan.hand_over {
                 HandOver::Copy => return Ok(rustix::io::write(socket.as_fd(), rest)?),
-                HandOver::Whole => rest.len(),
+                HandOver::Whole | HandOver::Server => rest.len(),
                 HandOver::Pages | HandOver::FullPages => rest.len().min(PAGE - offset % PAGE),
             };
             let mut place = offset as u64;

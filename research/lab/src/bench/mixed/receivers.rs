@@ -18,20 +18,20 @@ const ENDING: Duration = Duration::from_secs(20);
 
 /// The viewers' ends of their connections.
 #[derive(Debug)]
-pub(super) struct Receivers {
-    pub(super) tcp: Vec<TcpStream>,
-    pub(super) udp: Vec<UdpSocket>,
-    pub(super) sound: UdpSocket,
+pub(in crate::bench) struct Receivers {
+    pub(in crate::bench) tcp: Vec<TcpStream>,
+    pub(in crate::bench) udp: Vec<UdpSocket>,
+    pub(in crate::bench) sound: UdpSocket,
 }
 
 /// The received data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Arrivals {
-    pub(super) tcp_bytes: u64,
-    pub(super) udp_bytes: u64,
+pub(in crate::bench) struct Arrivals {
+    pub(in crate::bench) tcp_bytes: u64,
+    pub(in crate::bench) udp_bytes: u64,
     /// Pictures of which every datagram came.
-    pub(super) udp_pictures: u64,
-    pub(super) sound_blocks: u64,
+    pub(in crate::bench) udp_pictures: u64,
+    pub(in crate::bench) sound_blocks: u64,
 }
 
 /// How far one viewer's picture is, in datagrams.
@@ -54,7 +54,7 @@ impl Datagrams {
 
 /// Takes everything until `stop` is set, every connection has ended, and nothing comes any more. `picture` and `datagram` are sizes in
 /// bytes, the first not a multiple of the second.
-pub(super) fn run(
+pub(in crate::bench) fn run(
     receivers: &Receivers,
     picture: usize,
     datagram: usize,

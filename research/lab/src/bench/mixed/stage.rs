@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, ensure};
 use freshwire_acks::{Config, Filter, Hook, HookChoice, Rule};
 use freshwire_netns::testbed::{Receiver, TcpCounters, Testbed, connect, pin, runtime};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
@@ -19,6 +19,8 @@ use super::profile::{Recording, Shares};
 use super::receivers::{self, Arrivals, Receivers};
 use super::share::Share;
 use super::sound;
+use crate::bench::machine::{ThreadTimes, threads_of};
+use crate::bench::served::{self, Served};
 
 /// Viewers of sound.
 pub(super) const SOUNDS: usize = 2;
@@ -113,11 +115,7 @@ impl Stage {
         profile: bool,
     ) -> anyhow::Result<RunOutcome> {
         let (mut viewers, receivers, sounds) = self.connect(setting)?;
-        let make = || {
-            let choice = HookChoice::Only(Hook::Tc);
-            self.testbed.in_near(|| Filter::new(self.testbed.interface(), choice, &Config::new(Rule::Safe)))
-        };
-        let filter = setting.filter.then(make).transpose()?.transpose()?;
+        let filter = self.filter(setting)?;
         let before = self.testbed.counters()?;
         let (encoders_stop, receivers_stop) = (AtomicBool::new(false), AtomicBool::new(false));
         let mut ran = thread::scope(|scope| {
@@ -164,6 +162,101 @@ impl Stage {
         drop(filter);
         ran.tcp = self.testbed.counters()? - before;
         Ok(ran)
+    }
+
+    /// The same with `freshwire serve` in the camera's place: a process on the share, to which `plan` is handed over as MPEG-TS.
+    pub(super) fn serve(
+        &self,
+        setting: Setting,
+        plan: &camera::Plan<'_>,
+        interval: Duration,
+        profile: bool,
+    ) -> anyhow::Result<RunOutcome> {
+        let filter = self.filter(setting)?;
+        let Setting { tcp, udp, .. } = setting;
+        let picture = Duration::from_secs_f64(1.0 / plan.rate);
+        let stream = served::Plan { bytes: plan.picture.len(), interval: picture, tcp, udp };
+        let mut served = Served::start(&self.testbed, stream, || self.share.join())?;
+        let (_far, sounds) = self.sounds()?;
+        let stop = AtomicBool::new(false);
+        let mut ran = thread::scope(|scope| {
+            let (sender, encoder_threads) = mpsc::channel();
+            let encoders: Vec<_> = (0_u8..)
+                .zip(&sounds)
+                .map(|(number, socket)| {
+                    let (sender, stop) = (sender.clone(), &stop);
+                    scope.spawn(move || self.encode(socket, number, interval, sender, stop))
+                })
+                .collect();
+            drop(sender);
+            let encoder_threads: Vec<i32> = encoder_threads.iter().collect();
+            let ran = self.watch(&mut served, &encoder_threads, plan.time, profile);
+            stop.store(true, Ordering::Relaxed);
+            let sent = encoders
+                .into_iter()
+                .map(|encoder| encoder.join().unwrap_or_else(|_| Err(anyhow!("an encoder panicked"))));
+            let sound_sent = sent.sum::<anyhow::Result<u64>>()?;
+            Ok::<_, anyhow::Error>(RunOutcome { sound_sent, ..ran? })
+        })?;
+        drop(filter);
+        let [made, left_out] = served.finish()?;
+        ran.done.skipped = left_out;
+        ensure!(made > 0, "the server read no picture");
+        Ok(ran)
+    }
+
+    /// Looks at the server and the encoders before and after `time`.
+    fn watch(
+        &self,
+        served: &mut Served,
+        encoders: &[i32],
+        time: Duration,
+        profile: bool,
+    ) -> anyhow::Result<RunOutcome> {
+        let look = |served: &mut Served| -> anyhow::Result<_> {
+            let of_encoders = encoders.iter().map(|&thread| runtime(Some(thread))).sum::<Duration>();
+            let times = (ThreadTimes::of(served.id())?, runtime(Some(self.arrivals)), of_encoders);
+            Ok((times, served.viewers.got()?, self.share.held_back()?, self.testbed.counters()?))
+        };
+        let threads: Vec<i32> = threads_of(served.id())?.into_iter().chain([self.arrivals]).collect();
+        let recording = if profile { Recording::start(&threads, time)? } else { None };
+        let before = look(served)?;
+        thread::sleep(time);
+        let after = look(served)?;
+        let [tcp, udp] = [0, 1].map(|kind| after.1[kind].since(before.1[kind]));
+        let (bytes, pictures) = (tcp.bytes, tcp.pictures);
+        Ok(RunOutcome {
+            done: CameraAccount {
+                tcp_bytes: bytes,
+                tcp_pictures: pictures,
+                udp_bytes: udp.bytes,
+                udp_pictures: udp.pictures,
+                ..CameraAccount::default()
+            },
+            arrived: Arrivals {
+                tcp_bytes: bytes,
+                udp_bytes: udp.bytes,
+                udp_pictures: udp.pictures,
+                sound_blocks: 0,
+            },
+            time,
+            camera: after.0.0.since(&before.0.0),
+            arrivals: after.0.1.saturating_sub(before.0.1),
+            encoders: after.0.2.saturating_sub(before.0.2),
+            held_back: after.2.saturating_sub(before.2),
+            sound_sent: 0,
+            tcp: after.3 - before.3,
+            shares: recording.map(Recording::finish).transpose()?,
+        })
+    }
+
+    /// The ACK filter, if the setting has it.
+    fn filter(&self, setting: Setting) -> anyhow::Result<Option<Filter>> {
+        let make = || {
+            let choice = HookChoice::Only(Hook::Tc);
+            self.testbed.in_near(|| Filter::new(self.testbed.interface(), choice, &Config::new(Rule::Safe)))
+        };
+        Ok(setting.filter.then(make).transpose()?.transpose()?)
     }
 
     /// The camera's thread, on the share.
@@ -220,22 +313,37 @@ impl Stage {
         Ok(sent)
     }
 
+    /// Both ends for sound: the viewers' socket, and the encoders'.
+    fn sounds(&self) -> anyhow::Result<(UdpSocket, Vec<UdpSocket>)> {
+        let any = SocketAddr::new(self.testbed.address().ip(), 0);
+        let far = self.testbed.in_far(|| UdpSocket::bind(any))??;
+        let to = far.local_addr()?;
+        let connected = |_| -> io::Result<UdpSocket> {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            socket.connect(to)?;
+            Ok(socket)
+        };
+        let near = self.testbed.in_near(|| (0..SOUNDS).map(connected).collect::<io::Result<Vec<_>>>())??;
+        Ok((far, near))
+    }
+
     /// Both ends of all connections.
     fn connect(&self, setting: Setting) -> anyhow::Result<(Vec<Viewer>, Receivers, Vec<UdpSocket>)> {
         let Setting { tcp, udp, batches, .. } = setting;
         let host = self.testbed.address().ip();
         let any = SocketAddr::new(host, 0);
-        let (listener, datagrams, sound) = self.testbed.in_far(|| {
+        let (listener, datagrams) = self.testbed.in_far(|| {
             let bind = || -> io::Result<UdpSocket> {
                 let socket = UdpSocket::bind(any)?;
                 set_socket_recv_buffer_size_force(&socket, DATAGRAM_BUFFER)?;
                 Ok(socket)
             };
             let datagrams = (0..udp).map(|_| bind()).collect::<io::Result<Vec<_>>>()?;
-            io::Result::Ok((TcpListener::bind(any)?, datagrams, bind()?))
+            io::Result::Ok((TcpListener::bind(any)?, datagrams))
         })??;
-        let (to, to_sound) = (listener.local_addr()?, sound.local_addr()?);
-        let (viewers, sounds) = self.testbed.in_near(|| {
+        let to = listener.local_addr()?;
+        let (sound, sounds) = self.sounds()?;
+        let viewers = self.testbed.in_near(|| {
             let near = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
             let mut viewers = Vec::new();
             // TCP and UDP take turns, so that neither is always served first.
@@ -253,12 +361,7 @@ impl Stage {
                     Viewer::Udp(socket)
                 });
             }
-            let connected = |_| -> io::Result<UdpSocket> {
-                let socket = near()?;
-                socket.connect(to_sound)?;
-                Ok(socket)
-            };
-            io::Result::Ok((viewers, (0..SOUNDS).map(connected).collect::<io::Result<Vec<_>>>()?))
+            io::Result::Ok(viewers)
         })??;
         let streams = (0..tcp).map(|_| Ok(listener.accept()?.0)).collect::<io::Result<Vec<_>>>()?;
         Ok((viewers, Receivers { tcp: streams, udp: datagrams, sound }, sounds))

@@ -56,13 +56,13 @@ pub(in crate::bench) struct ViewersArgs {
     pub(super) viewers: Vec<u32>,
     /// Rate of the stream that `viewers` and `isolation` serve: 720p25.
     #[arg(long, default_value = "1Mbit")]
-    pub(super) rate: Rate,
+    pub(in crate::bench) rate: Rate,
     /// How long each repetition of `viewers` and `isolation` counts.
     #[arg(long, value_name = "TIME", default_value = "8s", value_parser = parse_duration)]
     pub(super) duration: Duration,
     /// How long viewers have to begin before that; from one key picture to the next it is 2 s.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
-    pub(super) settle: Duration,
+    pub(in crate::bench) settle: Duration,
     /// Baselines of `viewers`, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "bare,gstreamer,udp,udp-whole")]
     pub(super) against: Vec<Against>,
@@ -80,11 +80,15 @@ pub(in crate::bench) struct ViewersArgs {
 impl ViewersArgs {
     /// The stream, long enough for that number of viewers and encoded if it is not in the folder, and where the servers' log
     /// goes.
-    pub(super) fn prepare(&self, viewers: u32) -> anyhow::Result<(Arc<Clip>, PathBuf)> {
+    pub(in crate::bench) fn prepare(&self, viewers: u32) -> anyhow::Result<(Arc<Clip>, PathBuf)> {
+        let connecting = Duration::from_secs((viewers / CONNECTS_PER_SECOND).into());
+        self.clip(self.duration + self.settle * 3 + connecting + RESERVE)
+    }
+
+    /// The stream, of at least that length, and where the servers' log goes.
+    pub(in crate::bench) fn clip(&self, length: Duration) -> anyhow::Result<(Arc<Clip>, PathBuf)> {
         std::fs::create_dir_all(&self.clips)
             .with_context(|| format!("cannot make the folder {}", self.clips.display()))?;
-        let connecting = Duration::from_secs((viewers / CONNECTS_PER_SECOND).into());
-        let length = self.duration + self.settle * 3 + connecting + RESERVE;
         let rate = self.rate.bits_per_sec();
         let path = self.clips.join(format!("stream-{}s-{rate}.ts", length.as_secs()));
         if !path.exists() {

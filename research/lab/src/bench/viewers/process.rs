@@ -17,8 +17,9 @@ use rustix::process::{Pid, setpriority_process};
 
 use super::worker::Worker;
 use super::{bare, load};
-use crate::bench::machine::{Resident, ThreadTimes};
+use crate::bench::machine::{Activity, Resident, ThreadTimes};
 use crate::child::{ChildGuard, own_program};
+use crate::ffmpeg;
 use crate::viewers::clip::{Clip, FPS};
 use crate::viewers::server;
 
@@ -27,27 +28,53 @@ const FEED_LEAD: Duration = Duration::from_millis(500);
 
 /// A server under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Subject {
+pub(in crate::bench) enum Subject {
     /// A live server, by RTSP.
     Server(server::Server),
     /// Freshwire's with this number of engines.
     Engines(u8),
     /// Freshwire's, whose viewers ask for RTP over UDP.
     Udp(load::Datagrams),
+    /// Freshwire's, whose stream a camera publishes by RTSP.
+    Published,
+    /// MediaMTX, whose stream a camera publishes by RTSP.
+    Mediamtx,
     /// One `write()` of each access unit's size to each connection, and nothing else.
     Bare,
 }
 
 impl Subject {
     /// Its name for people.
-    pub(super) fn label(self) -> Cow<'static, str> {
+    pub(in crate::bench) fn label(self) -> Cow<'static, str> {
         match self {
             Self::Server(server) => server.label().into(),
             Self::Engines(engines) => format!("Freshwire, {engines} engines").into(),
             Self::Udp(load::Datagrams::Single) => "Freshwire, UDP".into(),
             Self::Udp(load::Datagrams::Whole) => "Freshwire, UDP to viewers with UDP_GRO".into(),
+            Self::Published => "Freshwire, published".into(),
+            Self::Mediamtx => "MediaMTX, published".into(),
             Self::Bare => "bare writes".into(),
         }
+    }
+
+    /// Whether the stream comes from a publisher by RTSP, and not by standard input.
+    fn is_published(self) -> bool {
+        matches!(self, Self::Published | Self::Mediamtx)
+    }
+
+    fn command(self, address: SocketAddr, log: &Path) -> anyhow::Result<Command> {
+        Ok(match self {
+            Self::Server(server) => server.command(address, None)?,
+            Self::Udp => server::Server::Freshwire.command(address, None)?,
+            Self::Engines(engines) => {
+                let mut command = server::Server::Freshwire.command(address, None)?;
+                command.args(["--engines", &engines.to_string()]);
+                command
+            }
+            Self::Published => server::published(address)?,
+            Self::Mediamtx => server::mediamtx(address, &log.with_file_name("mediamtx.yml"))?,
+            Self::Bare => worker_command(Worker::Bare)?,
+        })
     }
 }
 
@@ -59,8 +86,9 @@ fn worker_command(worker: Worker) -> anyhow::Result<Command> {
 }
 
 /// A subject at work: it has the stream's first access units and accepts viewers.
-pub(super) struct Serving {
+pub(in crate::bench) struct Serving {
     process: ChildGuard,
+    _publisher: Option<ChildGuard>,
     address: SocketAddr,
     subject: Subject,
     clip: Arc<Clip>,
@@ -70,21 +98,13 @@ pub(super) struct Serving {
 
 impl Serving {
     /// Starts the subject with the clip as its stream. Its messages are appended to the file `log`.
-    pub(super) fn start(subject: Subject, clip: &Arc<Clip>, log: &Path) -> anyhow::Result<Self> {
+    pub(in crate::bench) fn start(subject: Subject, clip: &Arc<Clip>, log: &Path) -> anyhow::Result<Self> {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on loopback")?;
         let address = free.local_addr().context("cannot tell the listener's address")?;
         drop(free);
+        let mut command = subject.command(address, log)?;
         let log = File::options().create(true).append(true).open(log).context("cannot open the log")?;
-        let mut command = match subject {
-            Subject::Server(server) => server.command(address, None)?,
-            Subject::Udp(_) => server::Server::Freshwire.command(address, None)?,
-            Subject::Engines(engines) => {
-                let mut command = server::Server::Freshwire.command(address, None)?;
-                command.args(["--engines", &engines.to_string()]);
-                command
-            }
-            Subject::Bare => worker_command(Worker::Bare)?,
-        };
+        let publisher_log = log.try_clone().context("cannot share the log")?;
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().with_context(|| format!("cannot start {}", subject.label()))?;
         let mut process = ChildGuard(child);
@@ -93,6 +113,14 @@ impl Serving {
             let _ = setpriority_process(Some(pid), DEFAULT_NICE);
         }
         let mut input = process.stdin.take().context("the server has no input")?;
+        let mut publisher = None;
+        if subject.is_published() {
+            server::wait_until_it_listens(&mut process, || anyhow::Ok(TcpStream::connect(address)))?;
+            let mut child =
+                ffmpeg::publisher(address).stderr(publisher_log).spawn().context("cannot run ffmpeg")?;
+            input = child.stdin.take().context("the publisher has no input")?;
+            publisher = Some(ChildGuard(child));
+        }
         let fed = freshwire_io::now() + FEED_LEAD;
         if subject == Subject::Bare {
             let task = bare::Task { address, sizes: clip.sizes(), picture: Duration::from_secs(1) / FPS };
@@ -103,7 +131,7 @@ impl Serving {
             std::thread::spawn(move || source.feed(input, fed));
         }
         server::wait_until_it_listens(&mut process, || anyhow::Ok(TcpStream::connect(address)))?;
-        let serving = Self { process, address, subject, clip: Arc::clone(clip), fed };
+        let serving = Self { process, _publisher: publisher, address, subject, clip: Arc::clone(clip), fed };
         crate::scenario::wait_until(fed + FEED_LEAD);
         Ok(serving)
     }
@@ -119,10 +147,10 @@ impl Serving {
     }
 
     /// A load without viewers.
-    pub(super) fn load(&self) -> anyhow::Result<Load> {
+    pub(in crate::bench) fn load(&self) -> anyhow::Result<Load> {
         let by_udp = match self.subject {
             Subject::Udp(datagrams) => Some(datagrams),
-            Subject::Server(_) | Subject::Engines(_) | Subject::Bare => None,
+            _ => None,
         };
         Load::start(&load::Target { address: self.address, url: self.url(), by_udp })
     }
@@ -130,6 +158,11 @@ impl Serving {
     /// Processor time so far.
     pub(super) fn times(&self) -> anyhow::Result<ThreadTimes> {
         ThreadTimes::of(self.process.id())
+    }
+
+    /// What its threads have done so far.
+    pub(in crate::bench) fn activity(&self) -> anyhow::Result<Activity> {
+        Activity::of(self.process.id())
     }
 
     /// Memory now.
@@ -146,7 +179,7 @@ impl Serving {
 }
 
 /// Viewers in a process of their own.
-pub(super) struct Load {
+pub(in crate::bench) struct Load {
     _process: ChildGuard,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -177,7 +210,7 @@ impl Load {
     }
 
     /// Adds viewers and waits until they play.
-    pub(super) fn connect(&mut self, viewers: usize, reads: bool) -> anyhow::Result<()> {
+    pub(in crate::bench) fn connect(&mut self, viewers: usize, reads: bool) -> anyhow::Result<()> {
         match self.ask(&load::Order::Connect { viewers, reads })? {
             load::Answer::Failed(why) => bail!("{why}"),
             load::Answer::Connected | load::Answer::Counted(_) => Ok(()),
@@ -185,7 +218,7 @@ impl Load {
     }
 
     /// Bytes that each viewer has read so far.
-    pub(super) fn count(&mut self) -> anyhow::Result<Vec<u64>> {
+    pub(in crate::bench) fn count(&mut self) -> anyhow::Result<Vec<u64>> {
         match self.ask(&load::Order::Count)? {
             load::Answer::Counted(bytes) => Ok(bytes),
             load::Answer::Connected | load::Answer::Failed(_) => bail!("the load does not count"),

@@ -105,7 +105,7 @@ fn watch(
     let mut load = serving.load()?;
     if viewers > 0 {
         let give_up = freshwire_io::now() + PATIENCE;
-        // What is published is not there at once.
+        // A published stream is not there at once.
         while let Err(error) = load.connect(viewers, true) {
             anyhow::ensure!(freshwire_io::now() < give_up, error);
             std::thread::sleep(settle);

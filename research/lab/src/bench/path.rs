@@ -2,6 +2,7 @@
 //! tables 4.1 to 4.3 of Marigi 2012, and of what its sections 4.1.4, 4.4.1 and 5.1 say of pages, windows and pipes.
 
 mod args;
+mod figures;
 pub(super) mod look;
 mod paced;
 
@@ -17,7 +18,8 @@ use freshwire_netns::testbed::{Receiver, Testbed};
 use super::series::{Goal, Grid, Report, Unit};
 use crate::output::say;
 use args::{Acknowledging, Setting, Way};
-use look::{Look, Rates, watch_window};
+use figures::Figures;
+use look::{Look, watch_window};
 
 pub(super) use args::PathArgs;
 
@@ -34,28 +36,6 @@ const LEAST_TIME: Duration = Duration::from_secs(1);
 
 /// Issue 43: full segments.
 const FULL: Goal = Goal::AtLeast(98.0);
-
-/// Payload of a full segment over Ethernet, with timestamps.
-const FULL_SEGMENT: f64 = 1448.0;
-
-/// What one repetition has come to; what a way does not have is `None`.
-struct Figures {
-    /// Bytes a second.
-    throughput: f64,
-    cpu_per_gb: f64,
-    fullness: Option<f64>,
-    /// For a gigabyte.
-    system_calls: Option<f64>,
-    rates: Rates,
-    /// Segments a second that come to the sender's TCP.
-    acks: Option<f64>,
-    /// Least and median window of the first connection's receiver.
-    window: Option<[f64; 2]>,
-    /// Whole pictures that came, of those that were made.
-    of_offered: Option<f64>,
-    /// Pictures that the server read, of those that were due: fewer on a busy machine, and where it does not read as fast.
-    of_due: Option<f64>,
-}
 
 /// A quantity: the name of its series, the caption of its tables, its unit, and its value.
 type Quantity = (&'static str, &'static str, Unit, fn(&Figures) -> Option<f64>);

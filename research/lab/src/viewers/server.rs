@@ -80,6 +80,11 @@ pub(crate) fn published(listen: SocketAddr) -> anyhow::Result<Command> {
     Ok(command)
 }
 
+/// A program on the `PATH`.
+fn peer(name: &str) -> &str {
+    name
+}
+
 /// MediaMTX with everything but RTSP turned off, which waits likewise. Its settings are written to `settings`.
 pub(crate) fn mediamtx(listen: SocketAddr, settings: &Path) -> anyhow::Result<Command> {
     let off = ["rtmp", "hls", "webrtc", "srt", "api", "metrics"].map(|name| format!("{name}: no\n")).concat();
@@ -89,7 +94,7 @@ pub(crate) fn mediamtx(listen: SocketAddr, settings: &Path) -> anyhow::Result<Co
     std::fs::write(settings, text).with_context(|| format!("cannot write {}", settings.display()))?;
     // Not among the requirements: no registry of the project has it, and who lacks it gets a note.
     // Programs: own
-    let mut command = Command::new("mediamtx");
+    let mut command = Command::new(peer("mediamtx"));
     command.arg(settings);
     Ok(command)
 }

@@ -11,8 +11,8 @@ use freshwire_netns::testbed::{Testbed, own_runtime, pin, runtime};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use super::args::{Setting, Way};
+use super::figures::{FULL_SEGMENT, Figures};
 use super::look::Look;
-use super::{FULL_SEGMENT, Figures};
 use crate::bench::machine::ThreadTimes;
 use crate::bench::mixed::camera::{self, HandOver, Viewer};
 use crate::bench::mixed::receivers::{self, Receivers};

@@ -51,7 +51,7 @@ fn a_mechanism_is_measured_in_every_cell() {
 }
 
 #[test]
-fn more_pages_in_a_pipe_are_fewer_calls_and_a_file_may_be_anywhere() {
+fn more_pages_in_a_pipe_are_fewer_calls() {
     let options = "--path-connections 2 --path-mechanisms splice --path-rates unlimited --path-offload on --path-sizes 1MiB \
         --path-pages in-order,scattered --path-pipe-pages 8,64";
     let Some(report) = measured(options) else { return };

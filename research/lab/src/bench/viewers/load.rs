@@ -37,7 +37,7 @@ pub(super) struct Target {
 
 /// How viewers take datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Datagrams {
+pub(in crate::bench) enum Datagrams {
     /// One by one, as players do.
     Single,
     /// All of one call together, if they come in one piece (`UDP_GRO`).

@@ -65,7 +65,7 @@ impl Subject {
     fn command(self, address: SocketAddr, log: &Path) -> anyhow::Result<Command> {
         Ok(match self {
             Self::Server(server) => server.command(address, None)?,
-            Self::Udp => server::Server::Freshwire.command(address, None)?,
+            Self::Udp(_) => server::Server::Freshwire.command(address, None)?,
             Self::Engines(engines) => {
                 let mut command = server::Server::Freshwire.command(address, None)?;
                 command.args(["--engines", &engines.to_string()]);

@@ -126,7 +126,7 @@ pub struct SinkSnapshot {
     pub rtt: Duration,
     /// Smallest round trip. Acknowledged data reached the receiver about half of it earlier.
     pub min_rtt: Duration,
-    /// Those of `bytes` that were not copied: packets refer to the arena's pages. See
+    /// Part of `bytes` that was not copied: packets refer to the arena's pages. See
     /// [`Transfer`](crate::engine::Transfer).
     pub bytes_by_reference: u64,
     /// Write system calls; with the kernel's ring, calls that woke its sender.

@@ -1,4 +1,4 @@
-//! What was sent by reference to the arena's pages never changes, although the arena is used again before it is read.
+//! Payload that was sent by reference to the arena's pages never changes, although the arena is used again before it is read.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod lending;
@@ -37,7 +37,7 @@ fn unread_data_does_not_change() {
 }
 
 #[test]
-fn what_cannot_be_lent_is_copied() {
+fn small_writes_and_blocking_sockets_are_copied() {
     // `sendfile` would wait on a socket in blocking mode.
     let (near, far) = pair();
     near.set_nonblocking(false).unwrap();
@@ -52,7 +52,7 @@ fn what_cannot_be_lent_is_copied() {
 
 /// The engine tries both ways unless fresh pages alone cost more than a copy, which is so with one receiver on some machines.
 #[test]
-fn an_engine_measures_what_it_chooses() {
+fn an_engine_does_not_only_lend() {
     let stats = run(pair(), Transfer::Auto, Framing::Raw, &[BLOCK as usize * 2; 100], 0);
     assert!(stats.bytes_by_reference < stats.bytes, "{stats:?}");
 }

@@ -1,4 +1,4 @@
-//! What is sent again was not changed meanwhile: records sent by reference over a link that loses, repeats and reorders packets.
+//! Retransmissions have the bytes of the first transmission: records sent by reference over a link that loses, repeats and reorders packets.
 //!
 //! It has no test harness: an unprivileged process must create its namespaces while it has a single thread.
 #![allow(clippy::unwrap_used, reason = "a test")]

@@ -55,6 +55,8 @@ mod finished;
 mod layout;
 #[cfg(not(loom))]
 mod lend;
+#[cfg(not(loom))]
+mod lent;
 mod limits;
 mod own;
 mod passing;

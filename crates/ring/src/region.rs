@@ -9,7 +9,7 @@ use crate::layout::{
     ABI_VERSION, Config, FEATURE_PASSES_OVER, Header, Layout, MAGIC, NO_HOLD, RingHeader, Slot,
 };
 #[cfg(not(loom))]
-use crate::lend::LentBlocks;
+use crate::lent::LentBlocks;
 use crate::process::Claim;
 use crate::storage::Storage;
 use crate::sync::{AtomicU64, BlockAccess, Ordering};

@@ -96,7 +96,7 @@ fn a_new_producer_takes_every_block_for_lent() {
 }
 
 #[test]
-fn what_cannot_be_replaced_alone_is_not_lent() {
+fn blocks_that_share_pages_are_not_lent() {
     // Two blocks on a page, a gap after each block, no file.
     for region in [
         Region::create(&config(2048, 4)).unwrap(),

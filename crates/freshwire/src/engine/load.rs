@@ -70,7 +70,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Whether the work for so many sinks is to be counted.
+    /// Whether work for this number of sinks is to be counted.
     pub(crate) fn counts(sinks: usize) -> bool {
         sinks >= FEWEST
     }

@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use freshwire_io::tcp::{BatchWrite, IoSlice, MAX_SLICES, SendBatch, TcpSocket};
 
-use super::output::is_scattered;
 use crate::turn::offer::Payload;
 
 /// Fewer writes than this are made one by one.
@@ -130,3 +129,16 @@ pub(crate) unsafe fn write_together<'a>(
     // SAFETY: as the caller has promised.
     unsafe { batch.send(&writes, sent) }
 }
+
+/// Whether `pieces` pieces with `bytes` bytes are copied into one place before they are written. The kernel's work for a slice is that of
+/// copying some hundred bytes: pictures in MPEG-TS, in packets of 188, took 0.64 s/GB as lists and 0.27 copied first
+/// (docs/lab-notebook/2026-11-29-packet-sizes.md).
+pub(crate) fn is_scattered(pieces: usize, bytes: u64) -> bool {
+    pieces > FEW_PIECES && bytes < pieces as u64 * SMALL_PIECE
+}
+
+/// Fewer pieces are one list in any case.
+const FEW_PIECES: usize = 8;
+
+/// Mean bytes of a piece below which it is copied.
+const SMALL_PIECE: u64 = 512;

@@ -7,6 +7,7 @@ use freshwire_choice::Reason;
 use freshwire_io::tcp::{IoSlice, MAX_SLICES, TcpSocket};
 use freshwire_ring::{Consumer, RawSlice};
 
+use super::batch::is_scattered;
 use super::committed::{CommittedRecords, Number};
 use super::transfer::{GatheredWrite, Transfers};
 use crate::sink::seal::Seal;
@@ -176,7 +177,7 @@ impl Output {
         self.is_apart
     }
 
-    /// Whether what is committed lies in so many places that one copy costs less than a list of them.
+    /// Whether what is committed lies in many small pieces, of which one copy costs less than a list.
     pub(crate) fn is_scattered(&self) -> bool {
         is_scattered(self.buffers.pieces.len(), self.planned)
     }
@@ -364,19 +365,6 @@ impl SealedStream {
         self.wire.is_empty()
     }
 }
-
-/// Whether pieces of so many bytes are copied into one place before they are written. The kernel's work for a slice is that of
-/// copying some hundred bytes: pictures in MPEG-TS, in packets of 188, took 0.64 s/GB as lists and 0.27 copied first
-/// (docs/lab-notebook/2026-11-29-packet-sizes.md).
-pub(crate) fn is_scattered(pieces: usize, bytes: u64) -> bool {
-    pieces > FEW_PIECES && bytes < pieces as u64 * SMALL_PIECE
-}
-
-/// So few pieces are one list in any case.
-const FEW_PIECES: usize = 8;
-
-/// Mean bytes of a piece below which it is copied.
-const SMALL_PIECE: u64 = 512;
 
 /// Framing bytes that are done with are kept up to here, so that few writes move what is left.
 const COMPACT_BYTES: usize = 4096;

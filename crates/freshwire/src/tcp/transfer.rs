@@ -32,7 +32,7 @@ const MIN_PIECE: usize = 16 << 10;
 /// Sizes of writes that are measured apart, by powers of two from [`MIN_PIECE`] on: up to the largest write, 256 KiB.
 const SIZES: usize = 5;
 
-/// One of so many writes of a size is made in the way that seems to cost more, to notice a change (an epsilon-greedy choice, Sutton and
+/// One write in this number is made in the way that seems to cost more, to notice a change. That is an epsilon-greedy choice (Sutton and
 /// Barto 2018, section 2.2). As long as nothing changes, the number doubles up to the second one: a reference can cost ten times a copy.
 /// Chosen, not measured.
 const TRIAL_EVERY: u32 = 32;
@@ -176,7 +176,7 @@ impl Transfers {
         batch: &mut SendBatch,
         sent: &mut Vec<io::Result<Option<usize>>>,
     ) -> io::Result<()> {
-        // They have the same records, so that one size stands for all of them.
+        // They have the same records, so one size is that of all.
         let size = writes.first().and_then(|write| self.size_for_reference(write));
         let method = size.map_or(Method::Copy, |size| self.method(size, writes.len()));
         let first = sent.len();

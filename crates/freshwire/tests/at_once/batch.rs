@@ -43,8 +43,8 @@ fn read_cells(far: &mut TcpStream) -> Result<Vec<u8>> {
     Ok(record)
 }
 
-/// Streams are the same with io_uring and without, whole, and without gaps, also where a socket takes a part of a record, and where
-/// its pieces are so many that they are copied into one.
+/// Streams are the same with io_uring and without, whole, and without gaps. A socket may take a part of a record, and many small
+/// pieces are copied into one.
 #[test]
 fn a_batch_sends_what_single_writes_would() -> Result<()> {
     for io_uring in [true, false] {

@@ -38,7 +38,7 @@ pub(super) struct Target {
 /// How viewers take datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::bench) enum Datagrams {
-    /// One by one, as players do.
+    /// One by one.
     Single,
     /// All of one call together, if they come in one piece (`UDP_GRO`).
     Whole,

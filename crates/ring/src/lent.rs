@@ -61,6 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "no files under Miri")]
     fn huge_pages_are_found_in_each_setting() {
         let folder = std::env::temp_dir().join(format!("freshwire-huge-{}", std::process::id()));
         let one = folder.join("hugepages-64kB");

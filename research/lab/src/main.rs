@@ -51,7 +51,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Measure what Freshwire costs, each number beside its baseline.
-    Bench(bench::BenchArgs),
+    Bench(Box<bench::BenchArgs>),
     /// Live video over a bad link: plain TCP beside Freshwire.
     Demo(demo::DemoArgs),
     /// The tables and figures of the five publications, measured again and shown beside them.

@@ -124,7 +124,7 @@ mod tests {
         let mut now = Timestamp::from_nanos(5_000_000_000);
         for _ in 0..4 * rate {
             work.add(now, cost * sinks as u32, sinks, &load);
-            now = now + Duration::from_secs(1) / rate;
+            now += Duration::from_secs(1) / rate;
         }
         load.capacity()
     }

@@ -316,8 +316,13 @@ impl Transfers {
             }
         };
         let slices = slices.get(range.clone()).unwrap_or_default();
-        // SAFETY: as the caller has promised.
-        let sent = unsafe { if is_last { socket.send(slices) } else { socket.send_more(slices) } };
+        let sent = if is_last {
+            // SAFETY: as the caller has promised.
+            unsafe { socket.send(slices) }
+        } else {
+            // SAFETY: as the caller has promised.
+            unsafe { socket.send_more(slices) }
+        };
         Ok(sent?.unwrap_or(0))
     }
 }

@@ -2,7 +2,9 @@
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use freshwire_io::now;
 
 const PACKET: usize = 188;
 const SYNC: u8 = 0x47;
@@ -108,19 +110,19 @@ impl Steady {
     /// Writes a picture each `interval` until `stop` is set or the reader ends. One that is due while the reader takes none is left out,
     /// as a camera does. Returns how many were written and how many left out.
     pub(crate) fn feed(mut self, mut to: impl Write, interval: Duration, stop: &AtomicBool) -> [u64; 2] {
-        let begin = Instant::now();
+        let begin = now();
         let (mut next, mut counts) = (0_u64, [0, 0]);
         while !stop.load(Ordering::Relaxed) {
             let due = interval.mul_f64(next as f64);
-            std::thread::sleep(due.saturating_sub(begin.elapsed()));
+            std::thread::sleep(due.saturating_sub(now().saturating_since(begin)));
             let ticks = FIRST + (due.as_secs_f64() * TICKS) as u64;
             if to.write_all(self.at(ticks)).and_then(|()| to.flush()).is_err() {
                 break;
             }
             counts[0] += 1;
-            let now = (begin.elapsed().as_secs_f64() / interval.as_secs_f64()) as u64;
+            let present = (now().saturating_since(begin).as_secs_f64() / interval.as_secs_f64()) as u64;
             // A wake-up may be late by a few pictures; those are caught up.
-            let late = now.saturating_sub(next + CAUGHT_UP);
+            let late = present.saturating_sub(next + CAUGHT_UP);
             counts[1] += late;
             next += 1 + late;
         }

@@ -49,10 +49,3 @@ fn small_writes_and_blocking_sockets_are_copied() {
     }
     assert_eq!(run(pair(), Transfer::Copy, Framing::Raw, &lens(50), 0).bytes_by_reference, 0);
 }
-
-/// The engine tries both ways unless fresh pages alone cost more than a copy, which is so with one receiver on some machines.
-#[test]
-fn an_engine_does_not_only_lend() {
-    let stats = run(pair(), Transfer::Auto, Framing::Raw, &[BLOCK as usize * 2; 100], 0);
-    assert!(stats.bytes_by_reference < stats.bytes, "{stats:?}");
-}

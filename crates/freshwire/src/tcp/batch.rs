@@ -41,8 +41,8 @@ impl Batching {
 pub(crate) struct Plan {
     pub(crate) heads: Vec<u8>,
     pub(crate) pieces: Vec<PlannedPiece>,
-    /// Writes whose pieces are small, each in one stretch.
-    stretches: Vec<u8>,
+    /// Writes of many small pieces, each in one stretch.
+    scattered: Vec<u8>,
 }
 
 /// Framing bytes, and the part of the payload behind them.
@@ -74,21 +74,25 @@ impl Plan {
         writes: impl Iterator<Item = (&'a TcpSocket, &'a PlannedWrite)>,
         sent: &mut Vec<io::Result<Option<usize>>>,
     ) -> io::Result<()> {
+        let writes: Vec<_> = writes.collect();
+        let mut stretches = Vec::with_capacity(writes.len());
+        self.scattered.clear();
+        for (_, write) in &writes {
+            let start = self.scattered.len();
+            if is_scattered(2 * write.pieces.len(), write.bytes) {
+                for piece in self.pieces.get(write.pieces.clone()).unwrap_or_default() {
+                    self.scattered.extend_from_slice(self.heads.get(piece.head.clone()).unwrap_or_default());
+                    self.scattered.extend_from_slice(payload.bytes(piece.start, piece.len));
+                }
+            }
+            stretches.push(start..self.scattered.len());
+        }
         let mut slices = Vec::with_capacity(2 * self.pieces.len());
         let mut places = Vec::with_capacity(SendBatch::MOST);
-        let writes: Vec<_> = writes.collect();
-        self.stretches.clear();
-        // Slices point into it, so that it must not move.
-        self.stretches.reserve(writes.iter().map(|(_, write)| write.bytes as usize).sum());
-        for (socket, write) in writes {
+        for ((socket, write), stretch) in writes.into_iter().zip(stretches) {
             let begin = slices.len();
-            if is_scattered(write.pieces.len(), write.bytes) {
-                let start = self.stretches.len();
-                for piece in self.pieces.get(write.pieces.clone()).unwrap_or_default() {
-                    self.stretches.extend_from_slice(self.heads.get(piece.head.clone()).unwrap_or_default());
-                    self.stretches.extend_from_slice(payload.bytes(piece.start, piece.len));
-                }
-                let stretch = &self.stretches[start..];
+            if !stretch.is_empty() {
+                let stretch = &self.scattered[stretch];
                 slices.push(IoSlice::new(stretch.as_ptr(), stretch.len()));
                 places.push((socket, begin..slices.len()));
                 continue;
@@ -130,15 +134,15 @@ pub(crate) unsafe fn write_together<'a>(
     unsafe { batch.send(&writes, sent) }
 }
 
-/// Whether `pieces` pieces with `bytes` bytes are copied into one place before they are written. The kernel's work for a slice is that of
-/// copying some hundred bytes: pictures in MPEG-TS, in packets of 188, took 0.64 s/GB as lists and 0.27 copied first
-/// (docs/lab-notebook/2026-11-29-packet-sizes.md).
-pub(crate) fn is_scattered(pieces: usize, bytes: u64) -> bool {
-    pieces > FEW_PIECES && bytes < pieces as u64 * SMALL_PIECE
+/// Whether a write of `slices` slices with `bytes` bytes is copied into one place first, because the kernel's walk over the list costs more
+/// than that. A sweep from 60 to 8,000 bytes behind heads of 4 had a copy at 0.3 of the list for 60, 0.5 for 184 (MPEG-TS), 0.9 for 1,000,
+/// and 1.0 from 2,000 on (docs/lab-notebook/2026-11-29-packet-sizes.md).
+pub(crate) fn is_scattered(slices: usize, bytes: u64) -> bool {
+    slices > FEW_SLICES && bytes < slices as u64 * SMALL_SLICE
 }
 
-/// Fewer pieces are one list in any case.
-const FEW_PIECES: usize = 8;
+/// Of fewer slices the list is short, and a place in a batch saves more. Chosen, not measured.
+const FEW_SLICES: usize = 8;
 
-/// Mean bytes of a piece below which it is copied.
-const SMALL_PIECE: u64 = 512;
+/// Mean bytes of a slice below which it is copied: heads and payloads of 1,000 bytes in turns.
+const SMALL_SLICE: u64 = 512;

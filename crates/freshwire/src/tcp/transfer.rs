@@ -34,7 +34,7 @@ const SIZES: usize = 5;
 
 /// One write in this number is made in the way that seems to cost more, to notice a change. That is an epsilon-greedy choice (Sutton and
 /// Barto 2018, section 2.2). As long as nothing changes, the number doubles up to the second one: a reference can cost ten times a copy.
-/// Chosen, not measured.
+/// The preferred way is measured as often as at first, since to look at the clock costs some per cent of a small write. Chosen, not measured.
 const TRIAL_EVERY: u32 = 32;
 const TRIAL_EVERY_MOST: u32 = 4096;
 
@@ -94,22 +94,27 @@ enum Part {
 }
 
 impl Costs {
-    /// `renewal` is what fresh pages alone cost with a reference.
-    fn choose(&mut self, renewal: f64) -> Method {
+    /// How the next write is made, and whether its cost is to be learned. `renewal` is what fresh pages alone cost with a reference.
+    fn choose(&mut self, renewal: f64) -> (Method, bool) {
         let (copy, reference) = (self.copy, self.reference);
-        if copy.1 < FIRST_TRIALS || renewal >= copy.0 {
-            return Method::Copy;
+        if copy.1 < FIRST_TRIALS {
+            return (Method::Copy, true);
+        }
+        self.since_trial = self.since_trial.wrapping_add(1);
+        let is_due = self.since_trial.is_multiple_of(TRIAL_EVERY);
+        if renewal >= copy.0 {
+            return (Method::Copy, is_due);
         }
         if reference.1 < FIRST_TRIALS {
-            return Method::Reference;
+            return (Method::Reference, true);
         }
-        self.since_trial += 1;
         let interval = self.interval.max(TRIAL_EVERY);
         let is_trial = self.since_trial >= interval;
         if is_trial {
             (self.since_trial, self.interval) = (0, (2 * interval).min(TRIAL_EVERY_MOST));
         }
-        if self.prefers_reference() == is_trial { Method::Copy } else { Method::Reference }
+        let method = if self.prefers_reference() == is_trial { Method::Copy } else { Method::Reference };
+        (method, is_due || is_trial)
     }
 
     fn prefers_reference(&self) -> bool {
@@ -151,16 +156,18 @@ impl Transfers {
             // SAFETY: as the caller has promised.
             return unsafe { write.socket.send(write.slices) };
         };
-        let method = self.method(size, 1);
-        let before = thread_time();
+        let (method, is_learned) = self.method(size, 1);
+        let before = is_learned.then(thread_time);
         let sent = match method {
             // SAFETY: as the caller has promised.
             Method::Copy => unsafe { write.socket.send(write.slices) },
             // SAFETY: as the caller has promised.
             Method::Reference => unsafe { self.send_by_reference(&write) },
         };
-        let bytes = sent.as_ref().map_or(0, |sent| sent.unwrap_or(0));
-        self.learn(size, method, 1, bytes, before);
+        if let Some(before) = before {
+            let bytes = sent.as_ref().map_or(0, |sent| sent.unwrap_or(0));
+            self.learn(size, method, 1, bytes, before);
+        }
         sent
     }
 
@@ -178,9 +185,9 @@ impl Transfers {
     ) -> io::Result<()> {
         // They have the same records, so one size is that of all.
         let size = writes.first().and_then(|write| self.size_for_reference(write));
-        let method = size.map_or(Method::Copy, |size| self.method(size, writes.len()));
+        let (method, is_learned) = size.map_or((Method::Copy, false), |size| self.method(size, writes.len()));
         let first = sent.len();
-        let before = size.map(|_| thread_time());
+        let before = is_learned.then(thread_time);
         let outcome = match method {
             Method::Copy => {
                 let plain = writes.iter().map(|write| (write.socket, write.slices));
@@ -218,10 +225,10 @@ impl Transfers {
         (lent >= whole / 2).then(|| ((whole / MIN_PIECE).ilog2() as usize).min(SIZES - 1))
     }
 
-    fn method(&mut self, size: usize, writes: usize) -> Method {
+    fn method(&mut self, size: usize, writes: usize) -> (Method, bool) {
         match self.wanted {
-            Transfer::Copy => Method::Copy,
-            Transfer::Reference => Method::Reference,
+            Transfer::Copy => (Method::Copy, false),
+            Transfer::Reference => (Method::Reference, false),
             Transfer::Auto => {
                 let renewal = *self.renewal.get_or_insert_with(measure_renewal) / writes as f64;
                 self.costs[usize::from(writes > 1)][size].choose(renewal)
@@ -231,7 +238,7 @@ impl Transfers {
 
     /// Takes note of what `bytes` of these writes have cost since `before`.
     fn learn(&mut self, size: usize, method: Method, writes: usize, bytes: usize, before: Duration) {
-        if bytes == 0 || self.wanted != Transfer::Auto {
+        if bytes == 0 {
             return;
         }
         let nanos = thread_time().saturating_sub(before).as_nanos() as f64;

@@ -40,7 +40,7 @@ const FULL: Goal = Goal::AtLeast(98.0);
 /// A quantity: the name of its series, the caption of its tables, its unit, and its value.
 type Quantity = (&'static str, &'static str, Unit, fn(&Figures) -> Option<f64>);
 
-const QUANTITIES: [Quantity; 11] = [
+const QUANTITIES: [Quantity; 12] = [
     ("throughput", "throughput", Unit::BytesPerSecond, |figures| Some(figures.throughput)),
     ("CPU per GB", "sender's CPU per GB", Unit::SecondsPerGigabyte, |figures| Some(figures.cpu_per_gb)),
     (
@@ -57,6 +57,7 @@ const QUANTITIES: [Quantity; 11] = [
         Some(figures.rates.interrupts)
     }),
     ("ACKs a second", "ACKs in the sender's stack a second", Unit::Count, |figures| figures.acks),
+    ("ACKs dropped", "share of the ACKs that the filter drops", Unit::Percent, |figures| figures.filtered),
     ("least window", "receiver's window, least", Unit::Bytes, |figures| {
         figures.window.map(|[least, _]| least)
     }),
@@ -179,7 +180,14 @@ impl Cell<'_> {
             let interface = self.testbed.interface();
             self.testbed.in_near(|| Filter::new(interface, HookChoice::Only(Hook::Tc), &Config::new(rule)))
         });
-        let _filter = filter.transpose()?.transpose()?;
+        let filter = filter.transpose()?.transpose()?;
+        let figures = self.run_filtered(way)?;
+        let filtered = filter.map(|filter| filter.counters()).transpose()?;
+        Ok(Figures { filtered: filtered.map(|counters| 100.0 * counters.share()), ..figures })
+    }
+
+    /// The same under the filter in place.
+    fn run_filtered(&self, way: Way) -> anyhow::Result<Figures> {
         let total = match self.setting.rate.0 {
             Some(rate) => (self.args.path_bytes as f64 * rate as f64 / RATE as f64) as u64,
             None => BYTES,
@@ -224,6 +232,7 @@ impl Cell<'_> {
             system_calls: Some(account.system_calls as f64 / gigabytes),
             rates,
             acks: Some(outcome.tcp.segments_in as f64 / outcome.time.as_secs_f64()),
+            filtered: None,
             window,
             of_offered: None,
             of_due: None,

@@ -16,6 +16,8 @@ pub(super) struct Figures {
     pub(super) rates: Rates,
     /// Segments a second that come to the sender's TCP.
     pub(super) acks: Option<f64>,
+    /// Share of the acknowledgements that the filter dropped, in percent.
+    pub(super) filtered: Option<f64>,
     /// Least and median window of the first connection's receiver.
     pub(super) window: Option<[f64; 2]>,
     /// Whole pictures that came, of those that were made.

@@ -85,8 +85,11 @@ fn a_filter_is_measured_with_the_receivers_window() {
         assert!(of("least window", filter) > 1448.0, "{filter}");
         assert!(of("least window", filter) <= of("median window", filter), "{filter}");
     }
-    // How many fewer pass is the machine's: with both processors busy the receiver sends few anyway.
-    assert!(of("ACKs a second", "no filter") > 0.0 && of("ACKs a second", "checkpoint") > 0.0);
+    // How many come is the machine's: with both processors busy the receiver sends few.
+    for filter in ["safe", "checkpoint"] {
+        let share = of("ACKs dropped", filter);
+        assert!((10.0..100.0).contains(&share), "{filter} drops {share} %");
+    }
 }
 
 #[test]

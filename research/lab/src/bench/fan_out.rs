@@ -253,19 +253,39 @@ impl Reader {
 }
 
 /// The baseline: one thread that calls `send()` for each receiver.
-struct Plain {
+pub(super) struct Plain {
     near: Vec<TcpStream>,
     receivers: Receivers,
     own: String,
 }
 
 impl Plain {
-    fn new(connections: usize) -> anyhow::Result<Self> {
-        let (near, receivers) = Receivers::start(connections, true)?;
+    pub(super) fn new(connections: usize) -> anyhow::Result<Self> {
+        let (near, receivers) = Receivers::start(connections, false)?;
         for stream in &near {
             stream.set_nodelay(true)?;
         }
         Ok(Self { near, receivers, own: this_thread()? })
+    }
+
+    /// One record to everybody.
+    fn send(&mut self, payload: &[u8]) -> anyhow::Result<()> {
+        self.receivers.expect(self.near.len() * payload.len());
+        for stream in &mut self.near {
+            stream.write_all(payload).context("cannot send on loopback")?;
+        }
+        Ok(())
+    }
+
+    /// Processor time of a record of `size` bytes to one receiver, in nanoseconds, the mean of some rounds.
+    pub(super) fn cost(&mut self, size: usize, rounds: usize) -> anyhow::Result<f64> {
+        let payload = vec![7; size];
+        let before = thread_time(&self.own)?;
+        for _ in 0..rounds {
+            self.send(&payload)?;
+            self.receivers.wait()?;
+        }
+        Ok((thread_time(&self.own)? - before) as f64 / (rounds * self.near.len()) as f64)
     }
 
     fn round_trip(&mut self) -> anyhow::Result<Cost> {
@@ -274,11 +294,8 @@ impl Plain {
         let mut buffers = 0;
         let before = thread_time(&self.own)?;
         for _ in 0..ROUNDS {
-            self.receivers.expect(self.near.len() * RECORD_BYTES);
             let begin = now();
-            for stream in &mut self.near {
-                stream.write_all(&payload).context("cannot send on loopback")?;
-            }
+            self.send(&payload)?;
             buffers = buffers.max(socket_buffer_bytes()?);
             self.receivers.wait()?;
             time += now().saturating_since(begin);

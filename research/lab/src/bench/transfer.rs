@@ -1,13 +1,12 @@
 //! Large records to many receivers: copied, by reference, and by the engine's own choice, beside `write()` to each.
 
-use std::io::Write as _;
 use std::net::TcpStream;
 
 use anyhow::Context as _;
 use freshwire::engine::{EnginePool, Transfer};
 use freshwire::{Meta, PushError, RingConfig, Sender, Sink, SinkConfig, choice, now};
 
-use super::fan_out::Receivers;
+use super::fan_out::{Plain, Receivers};
 use super::machine::{allow_files, this_thread, thread_time, threads};
 use super::series::{Report, Unit};
 
@@ -33,73 +32,48 @@ pub(super) fn measure(repeat: u32, report: &mut Report) -> anyhow::Result<()> {
     allow_files(2 * 4 * most + 64, "transfer")?;
     for count in COUNTS {
         for size in SIZES {
-            let mut plain = Plain::new(count)?;
-            let ways =
-                [("copied", Transfer::Copy), ("by reference", Transfer::Reference), ("auto", Transfer::Auto)];
-            let mut fresh = ways
-                .into_iter()
-                .map(|(name, transfer)| Ok((name, Fresh::new(count, transfer)?)))
-                .collect::<anyhow::Result<Vec<_>>>()?;
-            for _ in 0..WARM_UP {
-                for (_, fresh) in &mut fresh {
-                    fresh.cost(size)?;
-                }
-            }
-            let name = |way: &str| format!("{count} x {size} B, {way}");
-            let mut places = Vec::new();
-            for _ in 0..repeat {
-                let under = report.add(BENCH, &name("write()"), Unit::Nanoseconds, plain.cost(size)?);
-                places.clear();
-                for (way, fresh) in &mut fresh {
-                    let over = report.add(BENCH, &name(way), Unit::Nanoseconds, fresh.cost(size)?);
-                    places.push((name(way), over, under));
-                }
-            }
-            for (way, over, under) in places {
-                report.compare(&format!("{way} : write()"), over, under, None);
-            }
-            for (way, fresh) in &fresh {
-                let share = format!("{} of its bytes by reference", name(way));
-                report.add(BENCH, &share, Unit::Count, fresh.share_by_reference());
-            }
+            compare(count, size, repeat, report)?;
         }
+    }
+    Ok(())
+}
+
+/// The ways for records of one size to this number of receivers, in turns.
+fn compare(count: usize, size: usize, repeat: u32, report: &mut Report) -> anyhow::Result<()> {
+    let mut plain = Plain::new(count)?;
+    let ways = [("copied", Transfer::Copy), ("by reference", Transfer::Reference), ("auto", Transfer::Auto)];
+    let mut fresh = ways
+        .into_iter()
+        .map(|(name, transfer)| Ok((name, Fresh::new(count, transfer)?)))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    for _ in 0..WARM_UP {
+        for (_, fresh) in &mut fresh {
+            fresh.cost(size)?;
+        }
+    }
+    let name = |way: &str| format!("{count} x {size} B, {way}");
+    let mut places = Vec::new();
+    for _ in 0..repeat {
+        let cost = plain.cost(size, rounds(size, count))?;
+        let under = report.add(BENCH, &name("write()"), Unit::Nanoseconds, cost);
+        places.clear();
+        for (way, fresh) in &mut fresh {
+            let over = report.add(BENCH, &name(way), Unit::Nanoseconds, fresh.cost(size)?);
+            places.push((name(way), over, under));
+        }
+    }
+    for (way, over, under) in places {
+        report.compare(&format!("{way} : write()"), over, under, None);
+    }
+    for (way, fresh) in &fresh {
+        let share = format!("{}: share of bytes by reference", name(way));
+        report.add(BENCH, &share, Unit::Count, fresh.share_by_reference());
     }
     Ok(())
 }
 
 fn rounds(size: usize, count: usize) -> usize {
     ROUND_BYTES.div_ceil(size * count).max(4)
-}
-
-struct Plain {
-    near: Vec<TcpStream>,
-    receivers: Receivers,
-    own: String,
-}
-
-impl Plain {
-    fn new(count: usize) -> anyhow::Result<Self> {
-        let (near, receivers) = Receivers::start(count, false)?;
-        for stream in &near {
-            stream.set_nodelay(true)?;
-        }
-        Ok(Self { near, receivers, own: this_thread()? })
-    }
-
-    /// Processor time of a record to one receiver, in nanoseconds.
-    fn cost(&mut self, size: usize) -> anyhow::Result<f64> {
-        let payload = vec![7; size];
-        let rounds = rounds(size, self.near.len());
-        let before = thread_time(&self.own)?;
-        for _ in 0..rounds {
-            self.receivers.expect(self.near.len() * size);
-            for stream in &mut self.near {
-                stream.write_all(&payload).context("cannot send on loopback")?;
-            }
-            self.receivers.wait()?;
-        }
-        Ok((thread_time(&self.own)? - before) as f64 / (rounds * self.near.len()) as f64)
-    }
 }
 
 struct Fresh {
@@ -163,5 +137,23 @@ impl Fresh {
             (bytes + stats.bytes, by_reference + stats.bytes_by_reference)
         });
         by_reference as f64 / bytes.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_is_the_one_that_it_is_called() {
+        let mut report = Report::default();
+        compare(4, 64 << 10, 1, &mut report).unwrap();
+        let of = |what: &str| {
+            let place = report.place(BENCH, &format!("4 x 65536 B, {what}")).unwrap();
+            report.series[place].samples[0]
+        };
+        assert!(["write()", "copied", "by reference", "auto"].into_iter().all(|way| of(way) > 0.0));
+        assert_eq!(of("copied: share of bytes by reference"), 0.0);
+        assert!(of("by reference: share of bytes by reference") > 0.9);
     }
 }

@@ -88,7 +88,7 @@ fn a_filter_is_measured_with_the_receivers_window() {
     // How many come is the machine's: with both processors busy the receiver sends few.
     for filter in ["safe", "checkpoint"] {
         let share = of("ACKs dropped", filter);
-        assert!((10.0..100.0).contains(&share), "{filter} drops {share} %");
+        assert!((50.0..100.0).contains(&share), "{filter} drops {share} %");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The TCP socket as a just-in-time carrier needs it: what is unsent, what is on the wire, and how to keep both small.
 
 mod acks;
-mod batch;
+pub(crate) mod batch;
 mod file;
 mod info;
 mod local;

@@ -135,13 +135,13 @@ pub(crate) unsafe fn write_together<'a>(
 }
 
 /// Whether a write of `slices` slices with `bytes` bytes is copied into one place first, because the kernel's walk over the list costs more
-/// than that. A sweep from 60 to 8,000 bytes behind heads of 4 had a copy at 0.3 of the list for 60, 0.5 for 184 (MPEG-TS), 0.9 for 1,000,
-/// and 1.0 from 2,000 on (docs/lab-notebook/2026-11-29-packet-sizes.md).
+/// than that. In a sweep of payloads behind heads of 4 bytes a copy took 0.3 of the list's time at 60 bytes and 0.5 at 184 (MPEG-TS). It took
+/// 0.9 at 1,000 bytes and 1.0 from 2,000 on (docs/lab-notebook/2026-11-29-packet-sizes.md).
 pub(crate) fn is_scattered(slices: usize, bytes: u64) -> bool {
     slices > FEW_SLICES && bytes < slices as u64 * SMALL_SLICE
 }
 
-/// Of fewer slices the list is short, and a place in a batch saves more. Chosen, not measured.
+/// With fewer slices the list is short, and a place in a batch saves more. Chosen, not measured.
 const FEW_SLICES: usize = 8;
 
 /// Mean bytes of a slice below which it is copied: heads and payloads of 1,000 bytes in turns.

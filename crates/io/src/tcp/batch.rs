@@ -162,7 +162,7 @@ fn taken(result: i32) -> io::Result<Option<usize>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io::Read as _;
     use std::net::{TcpListener, TcpStream};
 
@@ -177,12 +177,12 @@ mod tests {
         (0..count).map(|_| pair()).unzip()
     }
 
-    fn slice(bytes: &[u8]) -> IoSlice {
+    pub(crate) fn slice(bytes: &[u8]) -> IoSlice {
         IoSlice::new(bytes.as_ptr(), bytes.len())
     }
 
     /// `None` where the system has no io_uring.
-    fn batch() -> Option<SendBatch> {
+    pub(crate) fn batch() -> Option<SendBatch> {
         match SendBatch::new() {
             Ok(batch) => Some(batch),
             Err(error) => {

@@ -3,6 +3,7 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use super::*;
+use crate::tcp::batch::tests::{batch, slice};
 use crate::udp::{UdpConfig, UdpSocket};
 
 fn near(address: &str) -> DatagramSender {
@@ -24,22 +25,6 @@ fn receive(socket: &StdSocket) -> Vec<u8> {
     let (len, _) = socket.recv_from(&mut bytes).unwrap();
     bytes.truncate(len);
     bytes
-}
-
-fn slice(bytes: &[u8]) -> IoSlice {
-    IoSlice::new(bytes.as_ptr(), bytes.len())
-}
-
-/// `None` where the system has no io_uring.
-fn batch() -> Option<SendBatch> {
-    match SendBatch::new() {
-        Ok(batch) => Some(batch),
-        Err(error) => {
-            assert!(std::env::var_os("CI").is_none(), "io_uring is needed: {error}");
-            eprintln!("skipped: {error}");
-            None
-        }
-    }
 }
 
 fn send(batch: Option<&mut SendBatch>, writes: &[GatheredDatagrams<'_>]) -> Vec<io::Result<usize>> {

@@ -133,8 +133,8 @@ static void victim(unsigned int turn)
 	uint32_t number;
 
 	pair_push(&pair, turn & 4 ? AF_INET6 : AF_INET, 1 << 16, &options);
-	CHECK(!pthread_create(&threads[0], NULL, read_on, NULL));
-	CHECK(!pthread_create(&threads[1], NULL, read_on, (void *)1));
+	start_thread(&threads[0], read_on, NULL);
+	start_thread(&threads[1], read_on, (void *)1);
 	for (number = 0;; number++) {
 		pair_send(&pair, number, 4 + number % 1400);
 		if (number % 100 == 0)
@@ -191,7 +191,7 @@ static void closed_under_fire(void)
 	pair_open(&pair, AF_INET, false, 0);
 	CHECK(!getsockname(pair.receiver, (struct sockaddr *)&name, &len));
 	close(pair.receiver);
-	CHECK(!pthread_create(&thread, NULL, flood, &name));
+	start_thread(&thread, flood, &name);
 	for (turn = 0; turn < times(50); turn++) {
 		fd = socket(AF_INET, SOCK_DGRAM, 0);
 		CHECK(!setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)));

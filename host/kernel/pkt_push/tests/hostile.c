@@ -214,9 +214,9 @@ static void scribbler_with(int family, uint32_t policy)
 
 	open_raw(family, policy);
 	CHECK(!ioctl(dev, PKT_PUSH_THRESHOLD, &threshold));
-	CHECK(!pthread_create(&threads[0], NULL, flood, NULL));
-	CHECK(!pthread_create(&threads[1], NULL, scribble, (void *)1));
-	CHECK(!pthread_create(&threads[2], NULL, scribble, (void *)2));
+	start_thread(&threads[0], flood, NULL);
+	start_thread(&threads[1], scribble, (void *)1);
+	start_thread(&threads[2], scribble, (void *)2);
 	end = now_ns() + times(2) * 1000000000ULL;
 	do {
 		flags = MSG_DONTWAIT | (received % 5 ? 0 : MSG_PEEK);

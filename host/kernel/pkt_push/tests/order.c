@@ -403,7 +403,7 @@ static void sleepers_awake(void)
 	pair_push(&pair, AF_INET, 0, &options);
 	for (i = 0; i < times(20); i++) {
 		asleep = 0;
-		CHECK(!pthread_create(&thread, NULL, sleeper, NULL));
+		start_thread(&thread, sleeper, NULL);
 		WAIT_FOR(asleep);
 		if (i % 2)
 			sleep_ms(2);
@@ -556,8 +556,7 @@ static void many_readers(void)
 
 	pair_push(&pair, AF_INET, 1 << 20, &options);
 	for (i = 0; i < 4; i++)
-		CHECK(!pthread_create(&threads[i], NULL, sharer,
-				      (void *)(uintptr_t)(i % 2)));
+		start_thread(&threads[i], sharer, (void *)(uintptr_t)(i % 2));
 	for (i = 0; i < count; i++) {
 		pair_send(&pair, i, 4 + i * 37 % 1400);
 		if (i % 5 == 0)

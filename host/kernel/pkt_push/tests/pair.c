@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -81,12 +82,38 @@ static uint8_t byte_at(uint32_t number, size_t place)
 	return (uint8_t)(number * 131 + place * 7 + (place >> 8));
 }
 
+static void stay_on_this_cpu(void)
+{
+	static __thread bool stays;
+	cpu_set_t set;
+
+	if (stays)
+		return;
+	CPU_ZERO(&set);
+	CPU_SET(sched_getcpu(), &set);
+	CHECK(!sched_setaffinity(0, sizeof(set), &set));
+	stays = true;
+}
+
+void start_thread(pthread_t *thread, void *(*body)(void *), void *argument)
+{
+	pthread_attr_t attributes;
+	cpu_set_t all;
+
+	memset(&all, 0xff, sizeof(all));
+	CHECK(!pthread_attr_init(&attributes));
+	CHECK(!pthread_attr_setaffinity_np(&attributes, sizeof(all), &all));
+	CHECK(!pthread_create(thread, &attributes, body, argument));
+	CHECK(!pthread_attr_destroy(&attributes));
+}
+
 void pair_send(const struct pair *pair, uint32_t number, size_t size)
 {
 	uint8_t data[65536];
 	size_t place;
 
 	CHECK(size >= 4 && size <= sizeof(data));
+	stay_on_this_cpu();
 	for (place = 4; place < size; place++)
 		data[place] = byte_at(number, place);
 	memcpy(data, &number, 4);
@@ -128,6 +155,17 @@ long pair_push_now(const struct pair *pair, long count)
 			return went;
 		sleep_ms(1);
 	}
+}
+
+void await_delivery(void)
+{
+	struct pair last;
+	char byte;
+
+	pair_open(&last, AF_INET, false, 0);
+	CHECK_EQ(send(last.sender, "", 1, 0), 1);
+	CHECK_EQ(recv(last.receiver, &byte, 1, 0), 1);
+	pair_close(&last);
 }
 
 void pair_stats(const struct pair *pair, struct pkt_push_stats *stats)

@@ -15,11 +15,24 @@
 static struct pair pair;
 static uint8_t got[65536];
 
+/* The newest datagram that drain() has read since pair_stall(). */
+static long newest;
+
+/* Sends @count datagrams while nobody reads. */
+static void pair_stall(uint32_t count)
+{
+	uint32_t i;
+
+	newest = -1;
+	for (i = 0; i < count; i++)
+		pair_send(&pair, i, SIZE);
+	await_delivery();
+}
+
 /* Reads all that is there; returns how many, each newer than those before. */
 static uint32_t drain(bool push)
 {
 	uint32_t count = 0, number;
-	long last = -1;
 	ssize_t size;
 
 	for (;;) {
@@ -30,8 +43,8 @@ static uint32_t drain(bool push)
 			return count;
 		}
 		number = datagram_number(got, size);
-		CHECK((long)number > last);
-		last = number;
+		CHECK((long)number > newest);
+		newest = number;
 		count++;
 	}
 }
@@ -44,8 +57,7 @@ static void one_stall(void)
 	uint32_t i, count = 2000;
 
 	pair_open(&pair, AF_INET, false, RCVBUF);
-	for (i = 0; i < count; i++)
-		pair_send(&pair, i, SIZE);
+	pair_stall(count);
 	i = drain(false);
 	printf("# recv(): %u of %u, %u dropped\n", i, count, pair_drops(&pair));
 	CHECK(i < count / 2);
@@ -53,8 +65,7 @@ static void one_stall(void)
 	pair_close(&pair);
 
 	pair_push(&pair, AF_INET, RCVBUF, &options);
-	for (i = 0; i < count; i++)
-		pair_send(&pair, i, SIZE);
+	pair_stall(count);
 	CHECK_EQ(pair_drops(&pair), 0);
 	pair_stats(&pair, &stats);
 	printf("# push: %llu pushes of %llu datagrams, threshold %llu, most queued %llu\n",
@@ -72,12 +83,11 @@ static void one_stall(void)
 static void an_unchanged_reader(void)
 {
 	struct push_options options = { .bytes = 4 << 20 };
-	uint32_t i, count = 1000;
+	uint32_t count = 1000;
 
 	pair_push(&pair, AF_INET6, RCVBUF, &options);
 	push_close(pair.push);
-	for (i = 0; i < count; i++)
-		pair_send(&pair, i, SIZE);
+	pair_stall(count);
 	CHECK_EQ(pair_drops(&pair), 0);
 	CHECK_EQ(drain(false), count);
 }
@@ -87,22 +97,16 @@ static void a_full_ring(void)
 {
 	struct push_options options = { .bytes = 64 << 10 };
 	struct pkt_push_stats stats;
-	uint32_t i, count = 1000, whole = 0;
+	uint32_t count = 1000, whole;
 
 	pair_push(&pair, AF_INET, RCVBUF, &options);
-	for (i = 0; i < count; i++)
-		pair_send(&pair, i, SIZE);
+	pair_stall(count);
 	pair_stats(&pair, &stats);
 	CHECK(stats.ring_full > 0);
 	CHECK(pair_drops(&pair) > 0);
 	/* What is there is the oldest, without a hole. */
-	for (;;) {
-		ssize_t size = push_recv(pair.push, got, sizeof(got), MSG_DONTWAIT);
-
-		if (size < 0)
-			break;
-		check_datagram(got, size, whole++, SIZE);
-	}
+	whole = drain(true);
+	CHECK_EQ(newest + 1, whole);
 	CHECK_EQ(whole + pair_drops(&pair), count);
 }
 
@@ -126,6 +130,7 @@ static void *source(void *arg)
 				sleep_ms(1);
 		pair_send(&pair, i, SIZE);
 	}
+	await_delivery();
 	finished = true;
 	return NULL;
 }
@@ -141,7 +146,8 @@ static uint32_t read_with_stalls(bool push)
 	bool last;
 
 	finished = false;
-	CHECK(!pthread_create(&thread, NULL, source, NULL));
+	newest = -1;
+	start_thread(&thread, source, NULL);
 	do {
 		last = finished;
 		if (now_ns() > next) {

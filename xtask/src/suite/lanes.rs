@@ -14,7 +14,7 @@ use super::steps::{Gate, Lane, Step};
 use super::tally::Tally;
 
 /// How a step ended.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Passed,
     Skipped(String),
@@ -153,26 +153,30 @@ impl Runner<'_> {
         Ok((Report { step, is_program, outcome, tally, took, too_busy, notes }, messages))
     }
 
-    /// Runs a test program that failed, or could not measure, by itself. The tests use real links and clocks, and a machine that does something else
-    /// meanwhile can disturb them. If it fails again it has failed; if it passes, the summary names it.
+    /// Runs a test program or a step that failed, or could not measure, by itself. The tests use real links and clocks, and a machine that does
+    /// something else meanwhile can disturb them. If it fails again it has failed; if it passes, the summary names it. What a compiler or a
+    /// checker says is said once.
     fn run_again(&self, report: &mut Report) -> anyhow::Result<()> {
-        let is_good = report.outcome == Outcome::Passed && report.too_busy.is_empty();
-        if !report.is_program || is_good {
+        let has_clocks = report.is_program || matches!(report.step.lane, Lane::Waiting | Lane::Alone);
+        let is_good = match &report.outcome {
+            Outcome::Passed => report.too_busy.is_empty(),
+            Outcome::Skipped(_) => true,
+            Outcome::Failed(_) => false,
+        };
+        if !has_clocks || is_good {
             return Ok(());
         }
-        let was_busy = report.outcome == Outcome::Passed;
+        let first = report.outcome.clone();
         println!("\n=== once more, with nothing beside it");
         let (second, _) = self.step(report.step.clone(), Output::Shown)?;
         if second.outcome == Outcome::Passed {
             *report = second;
-            let why = if was_busy {
-                "measured once more, as the machine was too busy"
-            } else {
-                "needed a second run"
-            };
-            report.notes.push(why.to_owned());
-        } else {
-            report.outcome = Outcome::Failed("failed twice".to_owned());
+            report.notes.push(match first {
+                Outcome::Failed(problem) => format!("needed a second run: {problem}"),
+                _ => "measured once more, as the machine was too busy".to_owned(),
+            });
+        } else if let Outcome::Failed(problem) = second.outcome {
+            report.outcome = Outcome::Failed(format!("failed twice: {problem}"));
         }
         Ok(())
     }
@@ -227,7 +231,7 @@ mod tests {
         let build = step("tests", Lane::Build, &format!("echo '{message}'"));
         let reports = runner().run(vec![build]).expect("sh runs");
         let ran: Vec<_> = reports.iter().map(|report| (report.step.name.as_str(), &report.outcome)).collect();
-        let failed = Outcome::Failed("failed twice".to_owned());
+        let failed = Outcome::Failed("failed twice: /bin/false ended with exit status: 1".to_owned());
         assert_eq!(ran, [("tests", &Outcome::Passed), ("-p usr --test one", &failed)]);
     }
 

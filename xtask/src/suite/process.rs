@@ -85,7 +85,7 @@ pub(super) fn run(
     let mut child = command.spawn().with_context(|| format!("cannot run {}", line.program))?;
     let stdout = child.stdout.take().context("no standard output")?;
     let stderr = child.stderr.take().context("no standard error")?;
-    let (status, mut tally, messages, too_busy) = thread::scope(|scope| {
+    let (status, mut facts) = thread::scope(|scope| {
         let stdout = scope.spawn(|| forward(stdout, output));
         let stderr = scope.spawn(|| forward(stderr, output));
         let status = wait(&mut child, limit);
@@ -93,24 +93,43 @@ pub(super) fn run(
         let errors = stderr.join().unwrap_or_default();
         facts.tally += errors.tally;
         facts.too_busy.extend(errors.too_busy);
-        (status, facts.tally, facts.messages, facts.too_busy)
+        facts.failures.extend(errors.failures);
+        (status, facts)
     });
     // unittest says how many ran and then how many of those failed.
     if line.program.ends_with("python3") {
-        tally.passed = tally.passed.saturating_sub(tally.failed);
+        facts.tally.passed = facts.tally.passed.saturating_sub(facts.tally.failed);
     }
-    let problem = match status? {
+    let mut problem = match status? {
         None => Some(format!("did not end within {} s and was killed", limit.as_secs())),
         Some(status) if status.success() => None,
         Some(status) => Some(format!("{} ended with {status}", line.program)),
     };
-    Ok(Ended { tally, problem, too_busy, messages })
+    if let Some(problem) = &mut problem
+        && !facts.failures.is_empty()
+    {
+        *problem += &format!(": {}", facts.failures.join("; "));
+    }
+    Ok(Ended { tally: facts.tally, problem, too_busy: facts.too_busy, messages: facts.messages })
+}
+
+/// How many failures a problem names: the summary has a line for it.
+const NAMED: usize = 3;
+
+/// A failure named in a program's output: KTAP's "not ok 1 name", libtest's "test name ... FAILED", pytest's "FAILED file::name".
+fn failure(text: &str) -> Option<&str> {
+    let text = text.trim_end();
+    let is_failure = text.contains("not ok ")
+        || text.starts_with("FAILED ") && text.contains("::")
+        || text.starts_with("test ") && text.ends_with(" FAILED");
+    is_failure.then_some(text)
 }
 
 /// Facts read from a program's output.
 #[derive(Default)]
 struct Facts {
     tally: Tally,
+    failures: Vec<String>,
     messages: Vec<String>,
     too_busy: Vec<String>,
 }
@@ -125,6 +144,9 @@ fn forward(from: impl Read, to: Output<'_>) -> Facts {
             facts.tally += counted;
         }
         facts.too_busy.extend(tally::too_busy(&text).map(str::to_owned));
+        if facts.failures.len() < NAMED {
+            facts.failures.extend(failure(&text).map(str::to_owned));
+        }
         if text.starts_with("{\"reason\":") {
             facts.messages.push(text.into_owned());
         } else {
@@ -214,6 +236,15 @@ mod tests {
         let facts = forward(text.as_bytes(), Output::KeptOfIdle(&buffer));
         assert_eq!((facts.tally, facts.messages.len()), (counted, 1));
         assert_eq!(*buffer.lock().expect("a buffer"), printed.as_bytes());
+    }
+
+    #[test]
+    fn a_problem_names_the_failures() {
+        let script = "echo '6.1  not ok 1 one stall'; echo ok 2; echo 'test a::b ... FAILED'; exit 1";
+        let problem = shell(script, Duration::from_secs(10), Output::Shown).problem;
+        assert!(
+            problem.is_some_and(|text| text.ends_with(": 6.1  not ok 1 one stall; test a::b ... FAILED"))
+        );
     }
 
     #[test]

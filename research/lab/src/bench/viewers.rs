@@ -122,7 +122,9 @@ impl Cell<'_> {
                     let ratio = own.seconds_per_gigabyte / outcome.seconds_per_gigabyte;
                     said(subject, &outcome, &format!("; Freshwire takes {ratio:.2} of it"));
                     let [cost, ..] = self.add(subject, &outcome, report);
-                    costs.push((subject, cost));
+                    if repetition == 1 {
+                        costs.push((subject, cost));
+                    }
                     true
                 }
                 Err(error) => {

@@ -55,20 +55,40 @@ impl Producer {
             self.rings[ring].forget_behind(behind, &mut self.blocks);
             return fate;
         }
-        self.skip_orphans(ring);
-        let own = &self.rings[ring];
-        if own.tail >= own.user_i {
+        if !self.oldest_has_ended(ring, closed) {
             return None;
         }
-        let (view, tail) = (View::new(self.region.inner(), ring)?, own.tail);
-        match finished(&view, tail) {
-            Finished::No { .. } => return None,
-            Finished::Sent { last } if !closed && !last => return None,
-            _ => {}
-        }
-        let fate = fate_of(&view, tail);
+        let fate = self.view(ring).and_then(|view| fate_of(&view, self.rings[ring].tail));
         self.reclaim_oldest(ring, false);
         fate
+    }
+
+    /// Reclaims the slots and payload of the records that [`poll_fate`](Self::poll_fate) would report, and keeps no fates: for a program
+    /// that asks for none. Their memory, 3.7 MB of address space for a ring, is not reserved.
+    pub fn reclaim_ended(&mut self, ring: usize) {
+        let Some(view) = View::new(self.region.inner(), ring) else { return };
+        if view.is_closed() {
+            view.drop_where(Reason::Closed, |_| true);
+        }
+        let closed = view.is_final();
+        while let Some(behind) = self.ended_behind(ring) {
+            self.rings[ring].forget_behind(behind, &mut self.blocks);
+        }
+        while self.oldest_has_ended(ring, closed) {
+            self.reclaim_oldest(ring, false);
+        }
+    }
+
+    /// Whether the oldest record has nothing more to wait for.
+    fn oldest_has_ended(&mut self, ring: usize, closed: bool) -> bool {
+        self.skip_orphans(ring);
+        let own = &self.rings[ring];
+        let Some(view) = self.view(ring).filter(|_| own.tail < own.user_i) else { return false };
+        match finished(&view, own.tail) {
+            Finished::No { .. } => false,
+            Finished::Sent { last } => closed || last,
+            Finished::Acked | Finished::Dropped(_) | Finished::Bad => true,
+        }
     }
 
     /// Says that the receiver's host has all of a record that was sent and whose slots have been used again since: what its sender was

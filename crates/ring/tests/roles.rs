@@ -307,6 +307,27 @@ fn an_acknowledgement_before_the_end_is_never_missed() {
 }
 
 #[test]
+fn what_has_ended_is_reclaimed_without_its_fate() {
+    let (mut producer, mut sender) = roles(4, 4);
+    for number in 0..4 {
+        let pushed = producer.push(0, b"x", &seq(number)).unwrap();
+        if number < 3 {
+            send(&mut sender, pushed.index);
+        }
+    }
+    let free = producer.free_blocks();
+    sender.acked(0, at(2));
+    producer.reclaim_ended(0);
+    assert_eq!(producer.free_blocks(), free + 1, "the others may be reported yet");
+    sender.acked(1, at(2));
+    sender.close(Reason::Closed, at(3));
+    producer.reclaim_ended(0);
+    assert_eq!(producer.free_blocks(), free + 4);
+    assert!(producer.awaits_acks(0), "nobody has asked for fates");
+    assert_eq!((producer.poll_fate(0), producer.fates_lost(0)), (None, 0));
+}
+
+#[test]
 fn fates_are_final_when_the_sender_tells_no_more() {
     for drops_it in [false, true] {
         let (mut producer, mut sender) = roles(4, 4);

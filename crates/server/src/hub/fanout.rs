@@ -231,7 +231,7 @@ impl Fanout {
     fn reclaim(&mut self) {
         let producer = self.sender.producer();
         for sink in self.queued.drain(..) {
-            while producer.poll_fate(sink.ring()).is_some() {}
+            producer.reclaim_ended(sink.ring());
         }
     }
 

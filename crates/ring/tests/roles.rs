@@ -307,7 +307,7 @@ fn an_acknowledgement_before_the_end_is_never_missed() {
 }
 
 #[test]
-fn what_has_ended_is_reclaimed_without_its_fate() {
+fn ended_records_are_reclaimed_without_their_fates() {
     let (mut producer, mut sender) = roles(4, 4);
     for number in 0..4 {
         let pushed = producer.push(0, b"x", &seq(number)).unwrap();

@@ -316,10 +316,10 @@ fn ended_records_are_reclaimed_without_their_fates() {
         }
     }
     let free = producer.free_blocks();
-    sender.acked(0, at(2));
+    sender.acked(0, at(2)).unwrap();
     producer.reclaim_ended(0);
     assert_eq!(producer.free_blocks(), free + 1, "the others may be reported yet");
-    sender.acked(1, at(2));
+    sender.acked(1, at(2)).unwrap();
     sender.close(Reason::Closed, at(3));
     producer.reclaim_ended(0);
     assert_eq!(producer.free_blocks(), free + 4);

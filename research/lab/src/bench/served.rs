@@ -8,6 +8,7 @@
 pub(super) mod steady;
 pub(super) mod viewers;
 
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -24,6 +25,10 @@ use steady::Steady;
 use viewers::Viewers;
 
 const PORT: u16 = 8554;
+
+/// All viewers have the far host's address.
+const MANY_FROM_ONE_ADDRESS: &str =
+    "[limits]\nmax_connections_per_ip = 4096\nmax_connection_rate_per_ip = 4096\n";
 
 /// From the last viewer to the measured time: slow start is over.
 pub(super) const SETTLE: Duration = Duration::from_millis(1500);
@@ -55,8 +60,10 @@ impl Served {
         plan: Plan,
         enter: impl FnOnce() -> anyhow::Result<()> + Send,
     ) -> anyhow::Result<Self> {
-        let mut command: Command =
-            Server::Freshwire.command(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)), None)?;
+        let mut config = tempfile::NamedTempFile::new().context("cannot make a configuration")?;
+        config.write_all(MANY_FROM_ONE_ADDRESS.as_bytes()).context("cannot write a configuration")?;
+        let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
+        let mut command: Command = Server::Freshwire.command(address, Some(config.path()))?;
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = testbed.in_near(|| {
             pin(0);

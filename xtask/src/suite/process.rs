@@ -113,14 +113,15 @@ pub(super) fn run(
     Ok(Ended { tally: facts.tally, problem, too_busy: facts.too_busy, messages: facts.messages })
 }
 
-/// How many failures a problem names: the summary has a line for it.
+/// How many failures of each output a problem names: the summary has a line for it.
 const NAMED: usize = 3;
 
-/// A failure named in a program's output: KTAP's "not ok 1 name", libtest's "test name ... FAILED", pytest's "FAILED file::name".
+/// A failure named in a program's output: KTAP's "not ok 1 name", libtest's "test name ... FAILED", pytest's "FAILED file::name",
+/// unittest's "FAIL: name", and "FAIL name" of `xtask check`.
 fn failure(text: &str) -> Option<&str> {
     let text = text.trim_end();
     let is_failure = text.contains("not ok ")
-        || text.starts_with("FAILED ") && text.contains("::")
+        || text.starts_with("FAIL")
         || text.starts_with("test ") && text.ends_with(" FAILED");
     is_failure.then_some(text)
 }
@@ -240,11 +241,10 @@ mod tests {
 
     #[test]
     fn a_problem_names_the_failures() {
-        let script = "echo '6.1  not ok 1 one stall'; echo ok 2; echo 'test a::b ... FAILED'; exit 1";
-        let problem = shell(script, Duration::from_secs(10), Output::Shown).problem;
-        assert!(
-            problem.is_some_and(|text| text.ends_with(": 6.1  not ok 1 one stall; test a::b ... FAILED"))
-        );
+        let named = ["6.1  not ok 1 one stall", "test a::b ... FAILED", "FAIL style"];
+        let script = format!("printf '%s\\n' 'ok 2' '{}' 'test a::c ... ok'; exit 1", named.join("' '"));
+        let problem = shell(&script, Duration::from_secs(10), Output::Shown).problem.expect("it failed");
+        assert!(problem.ends_with(&format!(": {}", named.join("; "))), "{problem}");
     }
 
     #[test]

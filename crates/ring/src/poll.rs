@@ -6,7 +6,6 @@ use freshwire_record::{Fate, Reason};
 use crate::fates::fate_of;
 use crate::finished::{Finished, finished};
 use crate::producer::Producer;
-use crate::view::View;
 
 impl Producer {
     /// Keeps the fates of a ring's records when their slots are used again, as it does from the first [`poll_fate`](Self::poll_fate) on:
@@ -33,11 +32,7 @@ impl Producer {
     where
         I: IntoIterator<Item = (u64, Option<Timestamp>)>,
     {
-        let view = View::new(self.region.inner(), ring)?;
-        if view.is_closed() {
-            view.drop_where(Reason::Closed, |_| true);
-        }
-        let closed = view.is_final();
+        let closed = self.drop_if_closed(ring)?;
         let fates = &mut self.rings[ring].fates;
         for (index, at) in late() {
             fates.acked(index, at);
@@ -66,17 +61,22 @@ impl Producer {
     /// Reclaims the slots and payload of the records that [`poll_fate`](Self::poll_fate) would report, and keeps no fates: for a program
     /// that asks for none. Their memory, 3.7 MB of address space for a ring, is not reserved.
     pub fn reclaim_ended(&mut self, ring: usize) {
-        let Some(view) = View::new(self.region.inner(), ring) else { return };
-        if view.is_closed() {
-            view.drop_where(Reason::Closed, |_| true);
-        }
-        let closed = view.is_final();
+        let Some(closed) = self.drop_if_closed(ring) else { return };
         while let Some(behind) = self.ended_behind(ring) {
             self.rings[ring].forget_behind(behind, &mut self.blocks);
         }
         while self.oldest_has_ended(ring, closed) {
             self.reclaim_oldest(ring, false);
         }
+    }
+
+    /// Drops what is left on a closed ring. Returns `true` if its sender tells no more.
+    fn drop_if_closed(&self, ring: usize) -> Option<bool> {
+        let view = self.view(ring)?;
+        if view.is_closed() {
+            view.drop_where(Reason::Closed, |_| true);
+        }
+        Some(view.is_final())
     }
 
     /// Whether the oldest record has nothing more to wait for.

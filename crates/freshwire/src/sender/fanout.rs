@@ -26,6 +26,9 @@ impl Sender {
     /// [at home](Self::is_at_home), reports [acknowledgements](crate::SinkConfig::ack_fates), encrypts, has a framing that
     /// can abandon records, or is not plain TCP.
     ///
+    /// Writes to many sinks use the engine's io_uring. When the engine ends, the kernel interrupts the threads that have called this:
+    /// `epoll_wait`, and receives with a timeout (`SO_RCVTIMEO`), return `EINTR` once. Repeat them, as after a signal.
+    ///
     /// # Errors
     ///
     /// [`RingPushError::ForeignPayload`](RingError::ForeignPayload) if another producer stored the payload.

@@ -22,7 +22,7 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HOME / "target")).resolve()
 BUILT = Path(os.environ.get("FRESHWIRE_TARGET", TARGET / "debug")).resolve()
 
 # Hosts of the documents, all of which are this machine.
-HOSTS = "localhost host camera cam viewer receiver studio.lan"
+HOSTS = "localhost host camera cam viewer receiver platform studio.lan"
 # What a test cannot have, and what it takes instead. A KEY is the one that an earlier command of the block has printed.
 INSTEAD = {
     "USER:PASSWORD": "user:password",
@@ -57,6 +57,17 @@ film() {{
     ffmpeg -v error -f lavfi -i testsrc2=size=320x180:rate=25:duration=10 -f lavfi -i sine=duration=10 -c:v libx264 -preset ultrafast \\
         -g 25 -pix_fmt yuv420p -b:v 300k -c:a aac talk.mp4
     ffmpeg -v error -i talk.mp4 -an -c copy -f h264 talk.h264
+}}
+# A platform that takes streams by RTMP as `app`.
+platform() {{
+    cat >platform.conf <<-END
+	load_module /usr/lib/nginx/modules/ngx_rtmp_module.so;
+	daemon off; pid platform.pid; error_log platform.log;
+	events {{}}
+	rtmp {{ server {{ listen 1935; application app {{ live on; }} }} }}
+	END
+    nginx -p . -c platform.conf -e stderr &
+    soon nc -z 127.0.0.1 1935
 }}
 # Decodes some pictures of a stream.
 viewed() {{ timeout 20 ffmpeg -v error -rtsp_transport tcp -i "$1" -an -frames:v 5 -f null -; }}

@@ -9,8 +9,8 @@
 //!
 //! Records of any content, for browsers: [`websocket::Messages`] and [`event_stream::EventStream`].
 //!
-//! Units of a live stream, for players ([`Framer`]): [`ts`] (MPEG-TS), [`fmp4`] (MP4 over HTTP or [`websocket`]) and
-//! [`interleaved`] (RTP over an RTSP connection).
+//! Units of a live stream, for players ([`Framer`]): [`ts`] (MPEG-TS), [`fmp4`] (MP4 over HTTP or [`websocket`]),
+//! [`interleaved`] (RTP over an RTSP connection) and [`rtmp`] (a publisher's messages).
 
 mod basic;
 pub mod chunked;
@@ -22,6 +22,7 @@ mod framer;
 pub mod interleaved;
 pub mod length_prefixed;
 mod prefix;
+pub mod rtmp;
 pub mod ts;
 mod viewer;
 pub mod websocket;

@@ -16,6 +16,7 @@ mod rendition;
 mod rung;
 mod settings;
 mod source;
+mod target;
 mod values;
 
 use std::path::Path;
@@ -39,6 +40,7 @@ pub use source::{
     Source, SourceError, check_published_name, check_stream_name, default_name, parse_named_source,
     parse_source,
 };
+pub use target::{Target, TargetError};
 pub use values::{link_key, parse_listen, secret_from_file};
 
 impl Config {

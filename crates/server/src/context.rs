@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use crate::access::Access;
 use crate::config::{Limits, MulticastConfig, Origins};
 use crate::counter::Counter;
+use crate::forward::Targets;
 use crate::hub::Hub;
 use crate::multicast::Groups;
 use crate::net::Admission;
@@ -28,6 +29,8 @@ pub struct Context {
     /// The counters so far.
     pub counters: Counters,
     pub(crate) groups: Groups,
+    /// Servers that streams are published to.
+    pub(crate) targets: Targets,
     access: RwLock<Arc<Access>>,
     origins: RwLock<Arc<Origins>>,
     /// Changes with the rules of access and the origins.
@@ -46,6 +49,7 @@ impl Context {
             tasks: Tasks::new(),
             counters: Counters::default(),
             groups: Groups::default(),
+            targets: Targets::default(),
             access: RwLock::new(Arc::new(access)),
             origins: RwLock::default(),
             reviews: watch::Sender::new(()),

@@ -20,6 +20,7 @@ pub mod client;
 pub mod config;
 pub mod context;
 pub mod counter;
+pub mod forward;
 pub mod http;
 pub mod hub;
 pub mod ingest;

@@ -28,7 +28,7 @@ use freshwire_io::tcp::TcpSocket;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
+use tokio_rustls::TlsStream;
 
 pub use acceptor::Acceptor;
 pub use admission::{Admission, Permit};
@@ -94,6 +94,11 @@ impl Conn {
         Self { stream: Stream::Tls(Box::new(stream)), peer, permit: Some(permit) }
     }
 
+    /// An encrypted connection to another server, which counts towards no limit.
+    pub(crate) fn to_server(stream: TlsStream<TcpStream>, peer: SocketAddr) -> Self {
+        Self { stream: Stream::Tls(Box::new(stream)), peer, permit: None }
+    }
+
     /// The other end's address; IPv4 in its own form, also on an IPv6 listener.
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer
@@ -137,7 +142,16 @@ impl Conn {
         let (socket, session) = match self.stream {
             Stream::Plain(socket) => (socket, None),
             Stream::Tls(stream) => {
-                let (socket, connection) = stream.into_inner();
+                let (socket, connection) = match *stream {
+                    TlsStream::Server(stream) => {
+                        let (socket, connection) = stream.into_inner();
+                        (socket, connection.into())
+                    }
+                    TlsStream::Client(stream) => {
+                        let (socket, connection) = stream.into_inner();
+                        (socket, connection.into())
+                    }
+                };
                 (socket, Some(Session::new(connection)))
             }
         };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use freshwire::stats::PathRate;
 use serde::{Deserialize, Serialize};
 
+use crate::forward::{TargetSnapshot, TargetState};
 use crate::hub::{Fit, RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
 use crate::values::{TopicSnapshot, WatcherSnapshot};
 
@@ -32,8 +33,34 @@ pub struct StreamReport {
     pub renditions: Vec<RenditionReport>,
     /// The rate that would fit its viewers; none while nothing is known of any of their paths.
     pub fit: Option<FitReport>,
-    /// Its viewers.
+    /// Its viewers, each target that it is published to among them.
     pub viewers: Vec<ViewerReport>,
+    /// Servers that it is published to.
+    #[serde(default)]
+    pub targets: Vec<TargetReport>,
+}
+
+/// A server that a stream is published to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TargetReport {
+    /// Its address, without the key.
+    pub address: String,
+    /// `waiting` for a source, `connecting`, `publishing`, or `retrying` after a failure.
+    pub state: String,
+    /// Why its connection failed, while it is retried.
+    pub reason: Option<String>,
+    /// For how long it has been in this state, in seconds.
+    pub since_s: f64,
+    /// The number of the viewer that it is, while it gets the stream.
+    pub viewer: Option<u64>,
+    /// By how much its newest unit is older than the newest one of the source, in milliseconds.
+    pub behind_ms: Option<f64>,
+    /// The rate of its path: what an encoder may use, framing and sound included.
+    pub carries: Option<RateReport>,
+    /// Connections on which it took the stream.
+    pub connections: u64,
+    /// Connections that failed or broke.
+    pub failures: u64,
 }
 
 /// One of a stream's renditions.
@@ -249,6 +276,40 @@ impl From<&StreamSnapshot> for StreamReport {
             renditions: stream.renditions.iter().map(RenditionReport::from).collect(),
             fit: stream.fit().map(FitReport::from),
             viewers: stream.viewers.iter().map(ViewerReport::from).collect(),
+            targets: Vec::new(),
+        }
+    }
+}
+
+impl StreamReport {
+    /// The report with the stream's targets.
+    pub fn with_targets(mut self, targets: &[TargetSnapshot]) -> Self {
+        self.targets = targets.iter().map(|target| TargetReport::new(target, &self.viewers)).collect();
+        self
+    }
+}
+
+impl TargetReport {
+    fn new(target: &TargetSnapshot, viewers: &[ViewerReport]) -> Self {
+        let viewer = match target.state {
+            TargetState::Publishing { viewer } => Some(viewer),
+            _ => None,
+        };
+        let reason = match &target.state {
+            TargetState::Retrying { reason } => Some(reason.clone()),
+            _ => None,
+        };
+        let path = viewers.iter().find(|other| Some(other.id) == viewer).map(|viewer| &viewer.path);
+        Self {
+            address: target.address.clone(),
+            state: target.state.name().to_owned(),
+            reason,
+            since_s: target.since.as_secs_f64(),
+            viewer,
+            behind_ms: target.behind.map(millis),
+            carries: path.and_then(|path| path.carries),
+            connections: target.connections,
+            failures: target.failures,
         }
     }
 }

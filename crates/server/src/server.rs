@@ -1,6 +1,7 @@
 //! The server as a whole: listeners, sources, reload and a stop in order.
 
 mod error;
+mod forwards;
 mod listeners;
 mod sources;
 
@@ -27,6 +28,7 @@ use crate::tls::{Certificate, TlsError};
 pub use error::ServeError;
 pub use listeners::Address;
 
+use forwards::Forwards;
 use listeners::Listeners;
 use sources::Sources;
 
@@ -47,6 +49,7 @@ pub struct Server {
     shutdown: watch::Sender<bool>,
     services: JoinSet<()>,
     sources: Sources,
+    forwards: Forwards,
     addresses: Vec<Address>,
 }
 
@@ -72,8 +75,11 @@ impl Server {
         }
         let mut sources = Sources::default();
         sources.apply(&context, &config.streams)?;
+        let mut forwards = Forwards::default();
+        forwards.apply(&context, &config.streams);
+        let services = JoinSet::new();
         let mut server =
-            Self { config, certificate, context, shutdown, services: JoinSet::new(), sources, addresses };
+            Self { config, certificate, context, shutdown, services, sources, forwards, addresses };
         server.serve(listeners)?;
         Ok(server)
     }
@@ -161,6 +167,7 @@ impl Server {
         newer.check()?;
         let renewed = load(newer.tls.as_ref())?;
         self.sources.apply(&self.context, &newer.streams)?;
+        self.forwards.apply(&self.context, &newer.streams);
         if let (Some(certificate), Some(renewed)) = (&self.certificate, renewed) {
             certificate.renew(&renewed);
         }
@@ -177,7 +184,10 @@ impl Server {
         let _ = self.shutdown.send(true);
         self.sources.stop();
         let deadline = Instant::now() + FAREWELL;
-        let ended = async { while self.services.join_next().await.is_some() {} };
+        let ended = async {
+            self.forwards.ended().await;
+            while self.services.join_next().await.is_some() {}
+        };
         let _ = tokio::time::timeout(FAREWELL, ended).await;
         while self.context.admission.open() > 0 && Instant::now() < deadline {
             tokio::time::sleep(LOOK).await;

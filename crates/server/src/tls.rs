@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use freshwire::sink::Seal;
 use tokio::io::ReadBuf;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
-use tokio_rustls::rustls::{self, ServerConfig, ServerConnection};
+use tokio_rustls::rustls::{self, ClientConfig, Connection, RootCertStore, ServerConfig};
 
 /// A certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -109,6 +109,30 @@ fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
     })
 }
 
+/// The maker of TLS sessions with other servers, whose certificates the system's authorities have to vouch for. `SSL_CERT_FILE` and
+/// `SSL_CERT_DIR` name other authorities.
+///
+/// # Errors
+///
+/// If no authority's certificate can be read.
+pub(crate) fn connector() -> io::Result<TlsConnector> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        let why = found.errors.first().map_or_else(|| "there is none".to_owned(), ToString::to_string);
+        return Err(io::Error::other(format!(
+            "no certificate authority is known: {why}; install ca-certificates, or name a PEM file in SSL_CERT_FILE"
+        )));
+    }
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .expect("AWS-LC has the cipher suites of TLS 1.2 and 1.3")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
 /// Where the server's cryptography comes from.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
@@ -119,16 +143,16 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 /// Everything that leaves comes out of the session in one order, through [`TlsSeal`] alone: what reading makes it say,
 /// such as an alert, waits inside for the seal's next call.
 #[derive(Clone)]
-pub(crate) struct Session(Arc<Mutex<ServerConnection>>);
+pub(crate) struct Session(Arc<Mutex<Connection>>);
 
 impl Session {
-    pub(crate) fn new(mut connection: ServerConnection) -> Self {
+    pub(crate) fn new(mut connection: Connection) -> Self {
         // Each input is taken out in the same call.
         connection.set_buffer_limit(None);
         Self(Arc::new(Mutex::new(connection)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, ServerConnection> {
+    fn lock(&self) -> MutexGuard<'_, Connection> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -164,7 +188,7 @@ impl TlsSeal {
         Self { session }
     }
 
-    fn take(connection: &mut ServerConnection, out: &mut Vec<u8>) -> io::Result<()> {
+    fn take(connection: &mut Connection, out: &mut Vec<u8>) -> io::Result<()> {
         while connection.wants_write() {
             connection.write_tls(out)?;
         }

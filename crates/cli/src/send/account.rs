@@ -59,6 +59,10 @@ struct Data<'a> {
     horizon_max_bytes: u64,
     reserve_bytes: u64,
     rate_bps: Option<u64>,
+    /// What the path carries, for an encoder that adapts.
+    carries_bps: Option<u64>,
+    /// The path has shown no limit in the last ten seconds: it may carry more.
+    carries_at_least: Option<bool>,
     rtt_ms: f64,
     /// Age at the first byte's commit point, of committed records.
     age_at_commit: Option<Summary>,
@@ -250,6 +254,8 @@ impl Account {
             horizon_max_bytes: stats.horizon_max,
             reserve_bytes: stats.reserve,
             rate_bps: stats.rate.map(freshwire_record::Rate::bits_per_sec),
+            carries_bps: stats.path.map(|path| path.rate.bits_per_sec()),
+            carries_at_least: stats.path.map(|path| path.at_least),
             rtt_ms: stats.rtt.as_secs_f64() * 1e3,
             age_at_commit: self.age_at_commit.summary(),
             age_when_acked: self.age_when_acked.summary(),

@@ -9,7 +9,7 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, ValueEnum};
 use freshwire_server::access::{Names, Password, Rights, User};
 use freshwire_server::config::{
-    Config, StreamConfig, TlsFiles, default_name, link_key, parse_listen, parse_named_source,
+    Config, StreamConfig, Target, TlsFiles, default_name, link_key, parse_listen, parse_named_source,
 };
 use freshwire_server::ingest::Source;
 use freshwire_server::log::{self, LogEnd};
@@ -47,6 +47,11 @@ pub(crate) struct ServeArgs {
     /// Encrypt with the certificate and the private key in these PEM files.
     #[arg(long, num_args = 2, value_names = ["CERTIFICATE", "KEY"])]
     tls: Option<Vec<PathBuf>>,
+    /// Publish a stream to this server: [NAME=]rtmp://HOST/APP/KEY or rtmps://. For a moment the list of processes shows the key: prefer
+    /// --config.
+    // Read later: clap's errors would show the key.
+    #[arg(long = "forward", value_name = "URL")]
+    forward: Vec<String>,
     /// Let everybody view. To publish, others than this machine's programs still need a user.
     #[arg(long)]
     open: bool,
@@ -141,9 +146,39 @@ impl ServeArgs {
         Ok(())
     }
 
+    /// Adds the command line's targets to their streams.
+    fn add_targets(&self, config: &mut Config) -> anyhow::Result<()> {
+        for text in &self.forward {
+            // An address may have `=` behind its scheme.
+            let scheme = text.find("://").unwrap_or(text.len());
+            let (name, url) = match text.find('=').filter(|&at| at < scheme) {
+                Some(at) => (Some(&text[..at]), &text[at + 1..]),
+                None => (None, text.as_str()),
+            };
+            let target: Target = url.parse().map_err(|error| anyhow!("--forward: {error}"))?;
+            let mut names = config.streams.keys();
+            let name = match (name, names.next(), names.next()) {
+                (Some(name), ..) => name.to_owned(),
+                (None, Some(only), None) => only.clone(),
+                (None, None, _) => bail!(
+                    "--forward: there is no stream to publish; name one, such as: freshwire serve live=publish --forward URL"
+                ),
+                (None, ..) => bail!("--forward: there are several streams; write which one: NAME=rtmp://HOST/APP/KEY"),
+            };
+            let Some(stream) = config.streams.get_mut(&name) else {
+                bail!("--forward: there is no stream {name:?}; add {name}=publish, or {name}=SOURCE");
+            };
+            if !stream.forward.contains(&target) {
+                stream.forward.push(target);
+            }
+        }
+        Ok(())
+    }
+
     fn read(&self) -> anyhow::Result<Config> {
         let mut config = self.settings()?;
         self.add_sources(&mut config)?;
+        self.add_targets(&mut config)?;
         Ok(config)
     }
 

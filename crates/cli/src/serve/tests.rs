@@ -53,6 +53,31 @@ fn the_command_line_is_added_to_the_file() {
 }
 
 #[test]
+fn targets_belong_to_a_stream() {
+    let targets = |line: &[&str]| {
+        let config = complete(line)?;
+        let shown = |(name, stream): (&String, &StreamConfig)| {
+            let targets = stream.forward.iter().map(move |target| format!("{name} {target}"));
+            targets.collect::<Vec<_>>()
+        };
+        Ok(config.streams.iter().flat_map(shown).collect::<Vec<_>>())
+    };
+    let only = ["live=publish", "--forward", "rtmp://a/app/k?x=y", "--forward", "rtmps://b/app/k"];
+    let both = ["live rtmp://a:1935/app", "live rtmps://b:443/app"].map(str::to_owned).to_vec();
+    assert_eq!(targets(&only), Ok::<_, String>(both));
+    let named = ["a=test", "b=test", "--forward", "b=rtmp://h/app/k"];
+    assert_eq!(targets(&named), Ok(vec!["b rtmp://h:1935/app".to_owned()]));
+    let refused = |line: &[&str], why: &str| {
+        let error = targets(line).expect_err("it is refused");
+        assert!(error.contains(why) && !error.contains("secret"), "{error}");
+    };
+    refused(&["a=test", "b=test", "--forward", "rtmp://h/app/secret"], "several streams");
+    refused(&["--forward", "rtmp://h/app/secret"], "there is no stream to publish");
+    refused(&["a=test", "--forward", "b=rtmp://h/app/secret"], "there is no stream \"b\"");
+    refused(&["a=test", "--forward", "srt://h/app/secret"], "write rtmp://");
+}
+
+#[test]
 fn the_secret_of_links_is_where_sign_has_it() {
     let secret = |text: &str| Some(OsString::from(text));
     let mut config = Config::default();

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use freshwire_record::Rate;
-use freshwire_server::report::{PathReport, RateReport, TopicReport, ViewerReport, WatcherReport};
+use freshwire_server::report::{PathReport, RateReport, TargetReport, TopicReport, ViewerReport, WatcherReport};
 use ratatui::Frame;
 use ratatui::layout::Constraint;
 use ratatui::style::{Style, Stylize as _};
@@ -75,7 +75,13 @@ pub(super) fn rows(look: &Look, rates: &Rates) -> Vec<[String; COLUMNS]> {
         row[11] = if present > 1 { format!("{present} to choose from") } else { String::new() };
         row[5] = stream.fit.map_or_else(String::new, |fit| path_rate(fit.slowest));
         rows.push(row);
-        rows.extend(stream.viewers.iter().map(|viewer| viewer_row(&stream.name, viewer, rates)));
+        let viewer = |id: Option<u64>| stream.viewers.iter().find(|viewer| Some(viewer.id) == id);
+        rows.extend(stream.targets.iter().map(|target| {
+            target_row(target, viewer(target.viewer).map(|viewer| viewer_row(&stream.name, viewer, rates)))
+        }));
+        let is_target = |id: u64| stream.targets.iter().any(|target| target.viewer == Some(id));
+        let viewers = stream.viewers.iter().filter(|viewer| !is_target(viewer.id));
+        rows.extend(viewers.map(|viewer| viewer_row(&stream.name, viewer, rates)));
     }
     for topic in &look.topics {
         rows.push(topic_row(topic));
@@ -116,6 +122,22 @@ fn watcher_row(topic: &str, watcher: &WatcherReport, rates: &Rates) -> [String; 
         format!("{dropped}%"),
         waiting.join(", "),
     ]
+}
+
+/// A target's row, made of that of the viewer that it is. Its age is that of what has arrived.
+fn target_row(target: &TargetReport, viewer: Option<[String; COLUMNS]>) -> [String; COLUMNS] {
+    let mut row = viewer.unwrap_or_else(|| {
+        let mut row = [const { String::new() }; COLUMNS];
+        row[1].clone_from(&target.state);
+        row[3] = format!("{:.0} s", target.since_s);
+        row[11] = target.reason.clone().unwrap_or_default();
+        row
+    });
+    row[0] = format!("  to {}", target.address);
+    if let Some(behind) = target.behind_ms {
+        row[7] = format!("{behind:.0} ms");
+    }
+    row
 }
 
 /// The viewer's protocol, and whether most of its bytes are sent without a copy.

@@ -52,6 +52,7 @@ fn streams(bytes: u64) -> Vec<StreamReport> {
             fastest: RateReport { bps: 8_000_000, at_least: true },
         }),
         viewers: vec![viewer(bytes)],
+        targets: Vec::new(),
     }]
 }
 

@@ -55,6 +55,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use self::fragment::Fragment;
+pub(super) use self::init::video_configuration;
 use self::init::Description;
 use self::straight::Straight;
 use self::timeline::{Durations, Timeline};

@@ -20,6 +20,7 @@ use super::multicast::MulticastConfig;
 use super::rendition::{MAIN, check_rendition_name};
 use super::rung::{Rung, RungError};
 use super::settings::{Config, Listen, RenditionConfig, StreamConfig, TlsFiles};
+use super::target::Target;
 use super::source::{Source, check_stream_name, parse_source, relative_to};
 use super::values::{Quantity, link_key, parse_count, parse_listen, secret_from_file, set};
 use crate::access::{Names, Password, Rights, Rules, User};
@@ -163,6 +164,8 @@ struct StreamSection {
     ladder: Vec<Spanned<String>>,
     encoder: Text,
     encoder_device: Text,
+    #[serde(default)]
+    forward: Vec<Spanned<String>>,
     dscp: Text,
     priority: Value,
     max_rate: Value,
@@ -512,6 +515,7 @@ fn stream(
     let renditions = renditions(&section.rendition, read)?;
     let ladder = ladder(&section.ladder, &renditions)?;
     let encoder = encoder(section)?;
+    let forward = forward(&section.forward)?;
     for (list, is_view) in [(&section.view, true), (&section.publish, false)] {
         for user in list.iter().flatten() {
             let Some(known) = config.access.users.get_mut(user.get_ref()) else {
@@ -526,8 +530,23 @@ fn stream(
     if network != NetworkQos::default() {
         config.hub.stream_network.insert(name.get_ref().clone(), network);
     }
-    config.streams.insert(name.get_ref().clone(), StreamConfig { source, renditions, ladder, encoder });
+    config.streams.insert(name.get_ref().clone(), StreamConfig { source, renditions, ladder, encoder, forward });
     Ok(())
+}
+
+/// The servers that the stream is published to.
+fn forward(addresses: &[Spanned<String>]) -> Result<Vec<Target>, Fault> {
+    let mut targets: Vec<Target> = Vec::new();
+    for text in addresses {
+        // The message leaves out the address, which has the key.
+        let target = text.get_ref().parse::<Target>();
+        let target = target.map_err(|error| Fault::new(text.span(), format!("forward: {error}")))?;
+        if targets.contains(&target) {
+            return Err(Fault::new(text.span(), format!("forward: {target} is there already with this key")));
+        }
+        targets.push(target);
+    }
+    Ok(targets)
 }
 
 /// The encoder of the ladder.

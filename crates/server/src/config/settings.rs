@@ -13,6 +13,7 @@ use super::multicast::MulticastConfig;
 use super::origin::Origins;
 use super::rung::Rung;
 use super::source::Source;
+use super::target::Target;
 use crate::access::{Rights, Rules};
 
 /// Everything that can be configured.
@@ -75,6 +76,8 @@ pub struct StreamConfig {
     pub ladder: Vec<Rung>,
     /// The encoder of the ladder, if one is named.
     pub encoder: Option<Encoder>,
+    /// Servers that it is published to by RTMP.
+    pub forward: Vec<Target>,
 }
 
 /// A rendition of a stream that has a source of its own.
@@ -89,7 +92,7 @@ pub struct RenditionConfig {
 impl From<Source> for StreamConfig {
     /// A stream of one rendition.
     fn from(source: Source) -> Self {
-        Self { source, renditions: Vec::new(), ladder: Vec::new(), encoder: None }
+        Self { source, renditions: Vec::new(), ladder: Vec::new(), encoder: None, forward: Vec::new() }
     }
 }
 

@@ -22,6 +22,7 @@ use super::requester::text_of;
 use super::shutdown::stopped;
 use crate::access::UNKNOWN_HOST;
 use crate::context::Context;
+use crate::hub::Stream;
 use crate::net::Patience;
 use crate::report::{StreamReport, TopicReport};
 
@@ -144,7 +145,10 @@ impl Inquiry {
 
     fn streams(&self) -> Reply {
         let streams = self.context.hub.streams();
-        let reports: Vec<_> = streams.iter().map(|stream| StreamReport::from(&stream.snapshot())).collect();
+        let report = |stream: &Arc<Stream>| {
+            StreamReport::from(&stream.snapshot()).with_targets(&self.context.targets.of(stream.name()))
+        };
+        let reports: Vec<_> = streams.iter().map(report).collect();
         json(StatusCode::OK, &reports)
     }
 

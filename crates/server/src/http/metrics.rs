@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::context::Context;
+use crate::forward::{TargetSnapshot, TargetState};
 use crate::hub::{StreamSnapshot, ViewerSnapshot};
 use crate::log::LOST_LINES;
 use crate::values::{TopicSnapshot, WatcherSnapshot};
@@ -22,7 +23,14 @@ pub(super) fn text(context: &Context) -> Result<String, fmt::Error> {
     let streams = context.hub.streams().iter().map(|stream| stream.snapshot()).collect();
     let mut registry = Registry::with_prefix("freshwire");
     let topics = context.topics.all().iter().map(|topic| topic.snapshot()).collect();
-    registry.register_collector(Box::new(Reading { streams, topics, server: server_values(context) }));
+    let streams: Vec<StreamSnapshot> = streams;
+    let of = |stream: &StreamSnapshot| {
+        let targets = context.targets.of(&stream.name).into_iter();
+        targets.map(|target| (stream.name.clone(), target)).collect::<Vec<_>>()
+    };
+    let targets = streams.iter().flat_map(of).collect();
+    let server = server_values(context);
+    registry.register_collector(Box::new(Reading { streams, topics, targets, server }));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     Ok(text)
@@ -70,6 +78,8 @@ fn server_values(context: &Context) -> Vec<ServerValue> {
 struct Reading {
     streams: Vec<StreamSnapshot>,
     topics: Vec<TopicSnapshot>,
+    /// With the names of their streams.
+    targets: Vec<(String, TargetSnapshot)>,
     server: Vec<ServerValue>,
 }
 
@@ -83,6 +93,7 @@ impl Collector for Reading {
         self.encode_streams(&mut encoder)?;
         self.encode_topics(&mut encoder)?;
         self.encode_viewers(&mut encoder)?;
+        self.encode_targets(&mut encoder)?;
         self.encode_renditions(&mut encoder)?;
         self.encode_layers(&mut encoder)
     }
@@ -253,6 +264,25 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 18] = [
     }),
 ];
 
+const TARGET_METRICS: [Metric<TargetSnapshot>; 4] = [
+    ("target_up", "1 while the target gets the stream", None, |target| {
+        let is_up = matches!(target.state, TargetState::Publishing { .. });
+        Some(Value::Gauge(f64::from(u8::from(is_up))))
+    }),
+    (
+        "target_behind",
+        "By how much the target's newest unit is older than the newest one of the source",
+        Some(Unit::Seconds),
+        |target| target.behind.map(|behind| Value::Gauge(behind.as_secs_f64())),
+    ),
+    ("target_connections", "Connections on which the target took the stream", None, |target| {
+        Some(Value::Counter(target.connections))
+    }),
+    ("target_failures", "Connections to the target that failed or broke", None, |target| {
+        Some(Value::Counter(target.failures))
+    }),
+];
+
 fn is_limited(viewer: &ViewerSnapshot) -> bool {
     viewer.sink.path.is_some_and(|path| !path.at_least)
 }
@@ -306,6 +336,17 @@ impl Reading {
                 })
             });
         encode_family(encoder, ("viewer_drops", "Units dropped", None), drops)
+    }
+
+    fn encode_targets(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for (name, help, unit, read) in &TARGET_METRICS {
+            let values = self.targets.iter().map(|(stream, target)| {
+                let labels = vec![("stream", stream.clone()), ("target", target.address.clone())];
+                (labels, read(target))
+            });
+            encode_family(encoder, (name, help, unit.as_ref()), values)?;
+        }
+        Ok(())
     }
 
     fn encode_renditions(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -153,6 +153,11 @@ impl Stream {
         lock(&self.state).wall
     }
 
+    /// When its newest unit came; `None` before the first.
+    pub(crate) fn fed(&self) -> Option<Instant> {
+        lock(&self.state).fed
+    }
+
     /// The right to feed it. `origin` is shown to people. `key_requests` gets a message when a viewer needs a keyframe.
     ///
     /// # Errors

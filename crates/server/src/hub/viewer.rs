@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use freshwire::sink::SinkError;
+use freshwire::stats::SinkSnapshot;
 use freshwire::{Ended, Sink};
 
 use super::error::HubError;
@@ -69,6 +70,11 @@ impl Viewer {
             .monitor
             .ended()
             .or_else(|| self.identity.is_given_up.load(Ordering::Relaxed).then(given_up))
+    }
+
+    /// What its path has done so far.
+    pub(crate) fn sink_snapshot(&self) -> SinkSnapshot {
+        self.identity.monitor.stats()
     }
 
     /// Its counters; `None` once it has ended.

@@ -132,10 +132,11 @@ async fn handshake(
     tls: &TlsAcceptor,
     socket: TcpStream,
     timeout: Duration,
-) -> io::Result<tokio_rustls::server::TlsStream<TcpStream>> {
-    tokio::time::timeout(timeout, tls.accept(socket))
-        .await
+) -> io::Result<tokio_rustls::TlsStream<TcpStream>> {
+    let accepted = tokio::time::timeout(timeout, tls.accept(socket)).await;
+    accepted
         .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the client took too long")))
+        .map(Into::into)
 }
 
 /// Whether one connection failed before it was accepted, which says nothing about the listener.

@@ -64,7 +64,13 @@ impl Sources {
             tracing::info!(stream = name, "removed");
         }
         let stays = |name: &String, running: &mut RunningSource| {
-            wanted.get(name).is_some_and(|stream| *stream == running.config)
+            // Targets come and go by themselves.
+            let same = |wanted: &StreamConfig| {
+                let with_targets =
+                    StreamConfig { forward: wanted.forward.clone(), ..running.config.clone() };
+                *wanted == with_targets
+            };
+            wanted.get(name).is_some_and(same)
         };
         self.running.retain(stays);
         for (stream, (name, wanted)) in streams.into_iter().zip(wanted) {

@@ -1,7 +1,7 @@
 //! Initialization segments: `ftyp` and `moov`.
 
 use mp4_atom::{
-    Audio, Av01, Avc3, Avcc, Codec, Colr, Dinf, Dops, Dref, DrefEntry, Encode, FixedPoint, Ftyp, Hdlr, Hev1,
+    Atom as _, Audio, Av01, Avc3, Avcc, Codec, Colr, Dinf, Dops, Dref, DrefEntry, Encode, FixedPoint, Ftyp, Hdlr, Hev1,
     Mdhd, Mdia, Minf, Moov, Mp4a, Mvex, Mvhd, Opus, OpusChannelMapping, Smhd, Stbl, Stco, Stsd, Tkhd, Trak,
     Trex, Url, Visual, Vmhd, Vp09, VpcC, esds,
 };
@@ -105,6 +105,23 @@ fn trak(track_id: u32, timescale: u32, handler: &[u8; 4], codec: Codec) -> Trak 
         },
         ..Trak::default()
     }
+}
+
+/// The decoder configuration record of the pictures, which other containers have as well. `None` if the codec's parameters cannot be read.
+pub(in crate::framing) fn video_configuration(track: &VideoTrack) -> Option<Vec<u8>> {
+    let mut record = Vec::new();
+    match video_codec(track, Visual::default(), false)?.0 {
+        Codec::Avc3(entry) => entry.avcc.encode_body(&mut record).ok()?,
+        Codec::Hev1(entry) => entry.hvcc.encode_body(&mut record).ok()?,
+        Codec::Av01(entry) => entry.av1c.encode_body(&mut record).ok()?,
+        Codec::Vp09(entry) => {
+            entry.vpcc.encode_body(&mut record).ok()?;
+            // Version and flags of the box.
+            record.drain(..4);
+        }
+        _ => return None,
+    }
+    Some(record)
 }
 
 fn video_codec(track: &VideoTrack, visual: Visual, is_straight: bool) -> Option<(Codec, String)> {

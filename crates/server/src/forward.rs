@@ -1,0 +1,264 @@
+//! Streams that are published to other servers by RTMP.
+//!
+//! ```text
+//!  hub::Stream ─► ring ─► policy ─► Rtmp framer ─► Seal ─► target
+//!                                                            │
+//!  Answers ◄── Reader ◄── pings, acknowledgements, status ◄──┘
+//! ```
+//!
+//! A target is a viewer: what its path cannot carry in time is dropped before it leaves. The connection exists while the source
+//! delivers, and is established again, with backoff, when it fails.
+
+mod client;
+mod error;
+mod inbound;
+mod lag;
+mod status;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use freshwire_media::framing::rtmp::Rtmp;
+use freshwire_media::unit::{AudioCodec, Tracks, VideoCodec};
+use rtmp_rs::protocol::RtmpMessage;
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::watch;
+
+use self::client::{Answers, Publishing};
+use self::error::ForwardError;
+use self::lag::Lag;
+pub(crate) use self::status::Targets;
+use self::status::{Status, TargetState as State};
+pub use self::status::{TargetSnapshot, TargetState};
+use crate::config::Target;
+use crate::context::Context;
+use crate::hub::{RenditionSelection, Stream, ViewRequest, Viewer};
+use crate::net::Reader;
+
+/// How often to see how far a target is behind, and whether it has ended.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How often to see whether a source delivers.
+const LOOK_FOR_SOURCE: Duration = Duration::from_millis(500);
+
+/// A source that delivers nothing for so long has ended, and the target is told. As for publishers over RTSP.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// The pauses before a connection is tried again; they double. As for cameras.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A target that is behind by more is reported, at most once in [`BETWEEN_REPORTS`]. Chosen: viewers of a platform notice a second.
+const FAR_BEHIND: Duration = Duration::from_secs(1);
+const BETWEEN_REPORTS: Duration = Duration::from_secs(10);
+
+/// Why a target gets no more, without a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The source delivers nothing, or the stream was removed.
+    Source,
+    /// The server stops.
+    Stop,
+}
+
+/// A stream and one of its targets. Its state is known to `/api/streams` as long as this exists.
+struct Forward {
+    context: Arc<Context>,
+    name: String,
+    target: Target,
+    status: Arc<Status>,
+}
+
+impl Drop for Forward {
+    fn drop(&mut self) {
+        self.context.targets.remove(&self.name, &self.target);
+    }
+}
+
+/// Publishes a stream to a target whenever its source delivers. Returns when the server stops; drop the future to end it at once.
+pub(crate) async fn run(context: Arc<Context>, name: String, target: Target) {
+    let status = context.targets.add(&name, &target);
+    let forward = Forward { context, name, target, status };
+    let mut stopping = forward.context.shutdown.clone();
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        let stream = tokio::select! {
+            stream = forward.source() => stream,
+            () = stops(&mut stopping) => return,
+        };
+        let start = Instant::now();
+        forward.status.set(State::Connecting);
+        let ended = tokio::select! {
+            ended = forward.serve(&stream) => ended,
+            () = stops(&mut stopping) => return,
+        };
+        let Forward { name, target, status, .. } = &forward;
+        match ended {
+            Ok(End::Stop) => return,
+            Ok(End::Source) => {
+                tracing::info!(stream = name, %target, "no longer published: the source has ended");
+                status.set(State::Waiting);
+                pause = SHORTEST_PAUSE;
+            }
+            Err(error) => {
+                if start.elapsed() > LONGEST_PAUSE {
+                    pause = SHORTEST_PAUSE;
+                }
+                tracing::warn!(stream = name, %target, %error, again_in = ?pause, "not published to the target");
+                status.set(State::Retrying { reason: error.to_string() });
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = stops(&mut stopping) => return,
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+async fn stops(stopping: &mut watch::Receiver<bool>) {
+    // A sender that is gone has stopped, too.
+    let _ = stopping.wait_for(|&stops| stops).await;
+}
+
+impl Forward {
+    /// The stream, once its source delivers.
+    async fn source(&self) -> Arc<Stream> {
+        loop {
+            if let Some(stream) = self.context.hub.find(&self.name)
+                && stream.fed().is_some_and(|fed| fed.elapsed() < SILENCE)
+                && stream.tracks().borrow().is_some()
+            {
+                return stream;
+            }
+            tokio::time::sleep(LOOK_FOR_SOURCE).await;
+        }
+    }
+
+    /// One connection.
+    async fn serve(&self, stream: &Arc<Stream>) -> Result<End, ForwardError> {
+        let Publishing { conn, answers, message_stream, is_enhanced } = client::publish(&self.target).await?;
+        let tracks = stream.tracks().borrow().clone();
+        if let Some(codec) = tracks.and_then(|tracks| enhanced_codec(&tracks)).filter(|_| !is_enhanced) {
+            let (stream, target) = (&self.name, &self.target);
+            tracing::warn!(stream, %target, codec, "the target does not say that it takes this codec");
+        }
+        let peer = conn.peer_addr();
+        let parts = conn.into_parts()?;
+        parts.reader.outlast(stream.stall_timeout());
+        let catalog = stream.catalog();
+        let viewer = stream.view(ViewRequest {
+            socket: parts.socket.into(),
+            preface: Vec::new(),
+            framer: Box::new(Rtmp::new(Arc::clone(&catalog), message_stream)),
+            catalog,
+            renditions: RenditionSelection::All,
+            seal: parts.seal,
+            protocol: if self.target.tls { "rtmps" } else { "rtmp" },
+            peer,
+            user: None,
+            only: None,
+            latency: None,
+            join_age: None,
+        })?;
+        self.status.set(State::Publishing { viewer: viewer.id() });
+        tracing::info!(stream = self.name, target = %self.target, "published to the target");
+        let mut session = Session { forward: self, stream, answers, message_stream, reported: None };
+        session.attend(viewer, parts.reader).await
+    }
+}
+
+/// The codec that RTMP 1.0 does not have.
+fn enhanced_codec(tracks: &Tracks) -> Option<&'static str> {
+    let video = match tracks.video.as_ref()?.codec {
+        VideoCodec::H264 { .. } => None,
+        VideoCodec::H265 { .. } => Some("H.265"),
+        VideoCodec::Av1 { .. } => Some("AV1"),
+        VideoCodec::Vp9 { .. } => Some("VP9"),
+        _ => Some("unknown"),
+    };
+    let is_opus = || tracks.audio.as_ref().is_some_and(|audio| audio.codec == AudioCodec::Opus);
+    video.or_else(|| is_opus().then_some("Opus"))
+}
+
+/// The connection of a target that gets the stream.
+struct Session<'a> {
+    forward: &'a Forward,
+    stream: &'a Stream,
+    answers: Answers,
+    message_stream: u32,
+    /// When it was reported that the target is far behind; `None` while it is not.
+    reported: Option<Instant>,
+}
+
+impl Session<'_> {
+    async fn attend(&mut self, viewer: Viewer, mut reader: Reader) -> Result<End, ForwardError> {
+        let mut removed = self.stream.removed();
+        let mut stopping = self.forward.context.shutdown.clone();
+        let mut look = tokio::time::interval(LOOK);
+        let mut lag = Lag::default();
+        let mut buffer = [0; 4096];
+        let end = loop {
+            tokio::select! {
+                read = reader.read(&mut buffer) => match read {
+                    Ok(0) => return Err(ForwardError::ClosedByServer),
+                    Ok(count) => self.take(&buffer[..count], &viewer)?,
+                    Err(error) => return Err(ForwardError::Io(error)),
+                },
+                _ = look.tick() => {
+                    if let Some(ended) = viewer.ended() {
+                        return Err(ForwardError::Ended(ended));
+                    }
+                    let now = Instant::now();
+                    let fed = self.stream.fed().unwrap_or(now);
+                    if now.duration_since(fed) > SILENCE {
+                        break End::Source;
+                    }
+                    let behind = lag.look(&viewer.sink_snapshot(), fed, now);
+                    self.forward.status.set_behind(behind);
+                    self.report(behind, &viewer, now);
+                }
+                _ = removed.wait_for(|&is_removed| is_removed) => break End::Source,
+                () = stops(&mut stopping) => break End::Stop,
+            }
+        };
+        viewer.finish_with(self.answers.farewell(self.forward.target.key(), self.message_stream));
+        Ok(end)
+    }
+
+    /// Takes bytes of the target.
+    fn take(&mut self, bytes: &[u8], viewer: &Viewer) -> Result<(), ForwardError> {
+        self.answers.push(bytes);
+        let mut out = Vec::new();
+        let mut result = Ok(());
+        while let Some(message) = self.answers.next(&mut out)? {
+            let RtmpMessage::Command(command) = message else { continue };
+            match (command.name.as_str(), client::status(&command)) {
+                ("onStatus", Some(status)) if status.is_error() => {
+                    result = Err(ForwardError::Refused { step: "take more", reason: status.text() });
+                }
+                ("close", _) => result = Err(ForwardError::ClosedByServer),
+                _ => {}
+            }
+        }
+        if !out.is_empty() {
+            viewer.interject(out);
+        }
+        result
+    }
+
+    /// Says when the target falls far behind, and when it has caught up.
+    fn report(&mut self, behind: Option<Duration>, viewer: &Viewer, now: Instant) {
+        let (stream, target) = (&self.forward.name, &self.forward.target);
+        let is_far = behind.is_some_and(|behind| behind > FAR_BEHIND);
+        let is_due = self.reported.is_none_or(|at| now.duration_since(at) >= BETWEEN_REPORTS);
+        if is_far && is_due {
+            self.reported = Some(now);
+            let carries = viewer.sink_snapshot().path.map(|path| path.rate.bits_per_sec());
+            tracing::warn!(stream, %target, ?behind, bits_per_sec = carries, "the target is behind");
+        } else if !is_far && self.reported.is_some_and(|_| is_due) {
+            self.reported = None;
+            tracing::info!(stream, %target, ?behind, "the target has caught up");
+        }
+    }
+}

@@ -37,6 +37,7 @@ mod h265;
 pub mod ivf;
 pub mod layered;
 mod mpeg_ts;
+pub mod rtmp;
 pub mod rtp;
 pub mod sdp;
 #[cfg(test)]

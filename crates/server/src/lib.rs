@@ -31,6 +31,7 @@ pub mod net;
 pub mod peer;
 pub mod priority;
 pub mod report;
+pub mod rtmp;
 pub mod rtsp;
 pub mod server;
 pub mod tasks;

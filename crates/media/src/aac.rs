@@ -40,6 +40,16 @@ impl Config {
         u32::try_from((u64::from(self.samples) * 1_000_000_000).checked_div(self.rate.into())?).ok()
     }
 
+    /// How many channels its layout has; `None` if each frame describes them, or the layout is reserved.
+    pub(crate) fn channels(&self) -> Option<u8> {
+        match self.channels {
+            channels @ 1..=6 => u8::try_from(channels).ok(),
+            11 => Some(7),
+            7 | 12 | 14 => Some(8),
+            _ => None,
+        }
+    }
+
     /// The seven bytes in front of a raw frame of `len` bytes (ISO 13818-7, 6.2). `None` if the frame is too long.
     pub(crate) fn adts(&self, len: u32) -> Option<[u8; 7]> {
         let len = len.checked_add(7).filter(|&len| len < 1 << 13)?;

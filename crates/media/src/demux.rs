@@ -5,7 +5,7 @@
 //!  bytes ────┼─ IVF ─────► frames ──────────┼───────────────► Assembler ────────┤
 //!            ├─ MP4 ─────► samples ─────────┤    ▲                              │
 //!            └─ Annex B ─► byte stream ─────┘    ▲                              └─► Event::Unit
-//!                              RTP, depacketised ┘
+//!               RTP, depacketised; tags of FLV in RTMP ┘
 //! ```
 //!
 //! The reader of transport streams is our own: it gives a unit as soon as its last byte is there, bounds the memory
@@ -14,6 +14,7 @@
 
 mod assembler;
 mod event;
+mod flv;
 mod mp4;
 mod opus;
 mod ts;
@@ -28,6 +29,7 @@ use crate::video::Format;
 
 pub use self::assembler::{Assembler, Faults};
 pub use self::event::{Config, Event};
+pub use self::flv::Flv;
 pub use self::mp4::Mp4Error;
 
 use self::ts::{Item, Ts};

@@ -50,7 +50,7 @@ fn units<'a>(events: &'a [Event], kind: Kind) -> Vec<&'a Unit> {
 }
 
 /// Checks what [`Unit`] promises of every stream.
-fn check_promises(events: &[Event]) {
+pub(super) fn check_promises(events: &[Event]) {
     assert!(events.is_empty() || matches!(events[0], Event::Tracks(_)));
     let mut tracks = None;
     let mut last = [MediaTime::from_nanos(i64::MIN); 2];

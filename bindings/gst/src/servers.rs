@@ -49,7 +49,7 @@ impl ServerSettings {
         let mut config = match &self.config {
             Some(path) => Config::load(Path::new(path)).map_err(|error| error.to_string())?,
             // What it says of itself is in the element's properties.
-            None => Config { internal: None, ..Config::default() },
+            None => Config { rtmp: Listen { plain: None, tls: None }, internal: None, ..Config::default() },
         };
         let listen = |text: &Option<String>, property: &str, address: &mut Option<SocketAddr>| {
             let Some(text) = text else { return Ok(()) };

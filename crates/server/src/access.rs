@@ -5,6 +5,7 @@
 //! RFC 2069 as RTSP clients use it) compares; an answer to a challenge counts once. Basic authentication is taken over
 //! encrypted connections only. A client that fails too often has to wait.
 
+mod adobe;
 mod digest;
 mod grant;
 mod link;
@@ -19,6 +20,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+pub(crate) use adobe::{AdobeAnswer, ProvenUser};
 pub(crate) use digest::{Algorithm, parameters};
 pub use digest::{REALM, answer};
 pub use grant::Grant;
@@ -126,6 +128,13 @@ struct Now {
     monotonic: Instant,
 }
 
+impl Now {
+    fn read() -> Self {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        Self { wall: wall.as_secs(), monotonic: Instant::now() }
+    }
+}
+
 /// Wrong passwords and forged links.
 const FAILURES: Allowance = Allowance { at_once: 10, each: Duration::from_secs(6) };
 
@@ -152,9 +161,7 @@ impl Access {
 
     /// Whether the request is granted.
     pub fn check(&self, attempt: &Attempt<'_>) -> Verdict {
-        let wall =
-            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-        self.check_at(attempt, Now { wall, monotonic: Instant::now() })
+        self.check_at(attempt, Now::read())
     }
 
     /// Whether these rules grant what was granted, by what was proven then.
@@ -232,10 +239,7 @@ impl Access {
         }
         match self.identify(attempt, now) {
             Identity::User(name, user) if user.rights.allow(right, stream) => granted(Some((name, user))),
-            Identity::User(..) => Verdict::Denied(match right {
-                Right::View => "this user may not view this stream",
-                Right::Publish => "this user may not publish this stream",
-            }),
+            Identity::User(..) => Verdict::Denied(refusal_of(right)),
             Identity::Stale => self.refuse(attempt, now, true),
             Identity::Unproven => self.refuse(attempt, now, false),
             Identity::Wrong => {
@@ -301,6 +305,14 @@ impl Access {
             }
             None => Identity::Wrong,
         }
+    }
+}
+
+/// The answer to a user without this right.
+fn refusal_of(right: Right) -> &'static str {
+    match right {
+        Right::View => "this user may not view this stream",
+        Right::Publish => "this user may not publish this stream",
     }
 }
 

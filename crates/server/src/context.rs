@@ -100,6 +100,8 @@ impl Context {
 pub struct Counters {
     /// RTSP requests answered.
     pub rtsp_requests: Counter,
+    /// RTMP commands heard.
+    pub rtmp_commands: Counter,
     /// HTTP requests answered.
     pub http_requests: Counter,
     /// Requests that are no requests, too large or too slow.

@@ -21,6 +21,7 @@ use crate::http::{self, Site, internal};
 use crate::hub::Hub;
 use crate::ingest::Source;
 use crate::net::Acceptor;
+use crate::rtmp;
 use crate::rtsp;
 use crate::tasks::text_of;
 use crate::tls::{Certificate, TlsError};
@@ -103,6 +104,10 @@ impl Server {
             let Some(listener) = listener else { continue };
             self.services.spawn(rtsp::serve(accept(listener, tls)?, Arc::clone(&self.context)));
         }
+        for (listener, tls) in [(listeners.rtmp, None), (listeners.rtmps, tls(&[]))] {
+            let Some(listener) = listener else { continue };
+            self.services.spawn(rtmp::serve(accept(listener, tls)?, Arc::clone(&self.context)));
+        }
         for (listener, tls) in [(listeners.http, None), (listeners.https, tls(&["http/1.1"]))] {
             let Some(listener) = listener else { continue };
             self.services.spawn(http::serve(accept(listener, tls)?, Arc::clone(&self.context), site.clone()));
@@ -162,6 +167,7 @@ impl Server {
         let fixed = self.config.fixed_differences(&newer);
         // The addresses that stay open decide what has to be protected.
         (newer.rtsp, newer.http, newer.internal) = (self.config.rtsp, self.config.http, self.config.internal);
+        (newer.rtmp, newer.requires_rtmp) = (self.config.rtmp, self.config.requires_rtmp);
         newer.base_path = self.config.base_path.clone();
         newer.hub = self.config.hub.clone();
         newer.check()?;

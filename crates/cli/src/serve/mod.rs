@@ -38,6 +38,9 @@ pub(crate) struct ServeArgs {
     /// Serve RTSP here [default: 127.0.0.1:8554]; :8554 for all addresses, none for not at all.
     #[arg(long, value_name = "ADDR", value_parser = listen)]
     listen_rtsp: Option<Listen>,
+    /// Take publishers by RTMP here [default: 127.0.0.1:1935]; :1935 for all addresses, none for not at all.
+    #[arg(long, value_name = "ADDR", value_parser = listen)]
+    listen_rtmp: Option<Listen>,
     /// Serve the page here [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDR", value_parser = listen)]
     listen_http: Option<Listen>,
@@ -105,6 +108,7 @@ impl ServeArgs {
         let mut config = self.config.as_deref().map_or_else(|| Ok(Config::default()), Config::load)?;
         for (given, target) in [
             (self.listen_rtsp, &mut config.rtsp.plain),
+            (self.listen_rtmp, &mut config.rtmp.plain),
             (self.listen_http, &mut config.http.plain),
             (self.listen_internal, &mut config.internal),
         ] {
@@ -112,6 +116,7 @@ impl ServeArgs {
                 *target = address;
             }
         }
+        config.requires_rtmp |= self.listen_rtmp.is_some();
         if let Some([certificate, key]) = self.tls.as_deref() {
             config.tls = Some(TlsFiles { certificate: certificate.clone(), key: key.clone() });
             config.complete_tls();

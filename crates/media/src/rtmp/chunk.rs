@@ -31,6 +31,25 @@ impl Message {
     }
 }
 
+impl Message {
+    /// The messages in an aggregate, which are FLV tags. Their times are those of the tags, beginning with the
+    /// aggregate's. A damaged rest is left out.
+    pub fn parts(&self) -> Vec<Message> {
+        let (mut rest, mut parts, mut first) = (&self.body[..], Vec::new(), None);
+        while let [kind, a, b, c, d, e, f, g, _, _, _, after @ ..] = rest {
+            let len = from_u24([*a, *b, *c]) as usize;
+            let Some((body, after)) = after.split_at_checked(len) else { break };
+            let time = u32::from_be_bytes([*g, *d, *e, *f]);
+            let first = *first.get_or_insert(time);
+            let timestamp = self.timestamp.wrapping_add(time.wrapping_sub(first));
+            parts.push(Message { timestamp, kind: *kind, stream: self.stream, body: body.to_vec() });
+            // The length of the tag comes once more.
+            rest = after.get(4..).unwrap_or_default();
+        }
+        parts
+    }
+}
+
 /// Adds the header that begins a message of `len` bytes (below 2^24) to `out`.
 pub fn write_header(chunk_stream: u8, timestamp: u32, len: u32, kind: u8, stream: u32, out: &mut Vec<u8>) {
     out.push(chunk_stream & 0x3f);
@@ -152,6 +171,11 @@ impl MessageReader {
     /// Adds the next bytes; ignored after an error.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.push(bytes);
+    }
+
+    /// From here on messages may have this many bytes.
+    pub fn limit_messages(&mut self, bytes: usize) {
+        self.bounds.message = bytes;
     }
 
     /// Bytes that were read so far, which a peer wants acknowledged.

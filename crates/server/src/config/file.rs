@@ -36,6 +36,7 @@ type List = Option<Vec<Spanned<String>>>;
 #[serde(default, deny_unknown_fields)]
 struct File {
     rtsp: RtspSection,
+    rtmp: RtmpSection,
     http: HttpSection,
     tls: Option<Spanned<TlsSection>>,
     access: AccessSection,
@@ -54,6 +55,13 @@ struct RtspSection {
     multicast_port: Value,
     multicast_ttl: Value,
     multicast_interface: Text,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RtmpSection {
+    listen: Text,
+    tls_listen: Text,
 }
 
 #[derive(Default, Deserialize)]
@@ -191,6 +199,8 @@ pub(super) fn read(text: &str, path: &Path) -> Result<Config, ConfigError> {
 fn apply(file: File, folder: &Path) -> Result<Config, Fault> {
     let mut config = Config::default();
     listen(&mut config.rtsp, "rtsp", &file.rtsp.listen, &file.rtsp.tls_listen, file.tls.is_some())?;
+    listen(&mut config.rtmp, "rtmp", &file.rtmp.listen, &file.rtmp.tls_listen, file.tls.is_some())?;
+    config.requires_rtmp = file.rtmp.listen.is_some() || file.rtmp.tls_listen.is_some();
     listen(&mut config.http, "http", &file.http.listen, &file.http.tls_listen, file.tls.is_some())?;
     config.multicast = multicast(&file.rtsp)?;
     for origin in file.http.trusted_origins.iter().flatten() {
@@ -206,12 +216,16 @@ fn apply(file: File, folder: &Path) -> Result<Config, Fault> {
     }
     let off = |listen: &Text| listen.as_ref().is_some_and(|text| text.get_ref() == "none");
     let (no_rtsps, no_https) = (off(&file.rtsp.tls_listen), off(&file.http.tls_listen));
+    let no_rtmps = off(&file.rtmp.tls_listen);
     if let Some(tls) = file.tls {
         let TlsSection { certificate, key } = tls.into_inner();
         config.tls = Some(TlsFiles { certificate: folder.join(certificate), key: folder.join(key) });
         config.complete_tls();
         if no_rtsps {
             config.rtsp.tls = None;
+        }
+        if no_rtmps {
+            config.rtmp.tls = None;
         }
         if no_https {
             config.http.tls = None;

@@ -21,6 +21,10 @@ use crate::access::{Rights, Rules};
 pub struct Config {
     /// Where RTSP is served. Default 127.0.0.1:8554, with TLS 8322.
     pub rtsp: Listen,
+    /// Where publishers are taken by RTMP. Default 127.0.0.1:1935, with TLS 1936.
+    pub rtmp: Listen,
+    /// RTMP was asked for: an address that another program has is an error. Else it is only said in the log.
+    pub requires_rtmp: bool,
     /// RTSP over multicast. Default `None`: off.
     pub multicast: Option<MulticastConfig>,
     /// Where the page and its streams are served. Default 127.0.0.1:8080, with TLS 8443.
@@ -97,6 +101,7 @@ impl From<Source> for StreamConfig {
 }
 
 const RTSP_PORTS: (u16, u16) = (8554, 8322);
+const RTMP_PORTS: (u16, u16) = (1935, 1936);
 const HTTP_PORTS: (u16, u16) = (8080, 8443);
 const INTERNAL_PORT: u16 = 9464;
 
@@ -105,6 +110,8 @@ impl Default for Config {
         let listen = |(plain, _): (u16, u16)| Listen { plain: Some(loopback(plain)), tls: None };
         Self {
             rtsp: listen(RTSP_PORTS),
+            rtmp: listen(RTMP_PORTS),
+            requires_rtmp: false,
             multicast: None,
             http: listen(HTTP_PORTS),
             trusted_origins: Origins::default(),
@@ -139,8 +146,8 @@ impl Config {
         for (name, network) in &self.hub.stream_network {
             check_network(&format!("streams.{name}"), network)?;
         }
-        let public = [self.rtsp.plain, self.rtsp.tls, self.http.plain, self.http.tls];
-        let Some(exposed) = public.into_iter().flatten().find(|address| !is_loopback(address.ip())) else {
+        let public = [self.rtsp, self.rtmp, self.http].map(|listen| [listen.plain, listen.tls]);
+        let Some(exposed) = public.into_iter().flatten().flatten().find(|address| !is_loopback(address.ip())) else {
             return Ok(());
         };
         if self.open || self.has_credentials() || self.access.anonymous != Rights::default() {
@@ -170,6 +177,7 @@ impl Config {
         let hub = |config: &Self| format!("{:?}", config.hub);
         [
             (self.rtsp != newer.rtsp || self.multicast != newer.multicast, "rtsp"),
+            (self.rtmp != newer.rtmp, "rtmp"),
             (
                 self.http != newer.http
                     || self.internal != newer.internal
@@ -190,7 +198,9 @@ impl Config {
         if self.tls.is_none() {
             return;
         }
-        for (listen, (_, port)) in [(&mut self.rtsp, RTSP_PORTS), (&mut self.http, HTTP_PORTS)] {
+        let all =
+            [(&mut self.rtsp, RTSP_PORTS), (&mut self.rtmp, RTMP_PORTS), (&mut self.http, HTTP_PORTS)];
+        for (listen, (_, port)) in all {
             if listen.tls.is_none() {
                 let ip = listen.plain.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip());
                 listen.tls = Some(SocketAddr::new(ip, port));

@@ -64,6 +64,7 @@ fn server_values(context: &Context) -> Vec<ServerValue> {
         counter("connections_refused", "Connections refused because of a limit", admission.refused.value()),
         counter("tls_handshakes_failed", "TLS handshakes that failed", admission.failed_handshakes.value()),
         counter("rtsp_requests", "RTSP requests answered", counters.rtsp_requests.value()),
+        counter("rtmp_commands", "RTMP commands heard", counters.rtmp_commands.value()),
         counter("http_requests", "HTTP requests answered", counters.http_requests.value()),
         counter("requests_bad", "Malformed, oversized or timed-out requests", counters.bad_requests.value()),
         counter("requests_denied", "Requests denied", counters.denied.value()),

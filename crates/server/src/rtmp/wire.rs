@@ -35,6 +35,8 @@ pub(crate) const CONTROL: u8 = 2;
 /// The chunk stream of commands.
 pub(crate) const COMMANDS: u8 = 3;
 const READ_BYTES: usize = 16 << 10;
+/// How long a peer may take to close its side.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// One side of a connection behind its handshake.
 pub(crate) struct Wire<S> {
@@ -176,6 +178,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
+    /// From here on messages may have this many bytes.
+    pub(crate) fn limit_messages(&mut self, bytes: usize) {
+        self.reader.limit_messages(bytes);
+    }
+
     /// For how long a message has been incomplete.
     pub(crate) fn partial_for(&self) -> Option<Duration> {
         self.partial_since.map(|since| since.elapsed())
@@ -205,10 +212,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         Ok(self.stream.flush().await?)
     }
 
-    /// The connection, for whoever goes on with it.
-    #[allow(dead_code, reason = "for the side that forwards streams")]
-    pub(crate) fn into_inner(self) -> S {
-        self.stream
+    /// Closes the connection. What the peer still sends is read for a moment: a connection that is closed with unread bytes
+    /// is reset, and the peer would not see what was written last.
+    pub(crate) async fn close(mut self) {
+        let drained = async {
+            self.stream.shutdown().await?;
+            while self.stream.read(&mut self.chunk).await? > 0 {}
+            io::Result::Ok(())
+        };
+        // It ends one way or the other.
+        let _ = tokio::time::timeout(FAREWELL, drained).await;
     }
 }
 

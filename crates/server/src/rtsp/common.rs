@@ -73,18 +73,18 @@ pub(super) fn session_id() -> io::Result<String> {
 
 /// Slows down a client that asks without end.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     since: Instant,
     count: u32,
 }
 
 impl Pace {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { since: Instant::now(), count: 0 }
     }
 
     /// Waits if there were too many requests in this second.
-    pub(super) async fn request(&mut self) {
+    pub(crate) async fn request(&mut self) {
         self.count += 1;
         let passed = self.since.elapsed();
         if passed < SECOND && self.count <= REQUESTS_PER_SECOND {
@@ -99,15 +99,15 @@ impl Pace {
 
 /// Bounds what a client says besides requests: reports, answers, packets of nothing that was set up.
 #[derive(Debug)]
-pub(super) struct ControlTraffic(Meter);
+pub(crate) struct ControlTraffic(Meter);
 
 impl ControlTraffic {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Meter::new())
     }
 
     /// Counts a message of this many bytes. The error says why the connection has to end.
-    pub(super) fn hear(&mut self, bytes: usize) -> Result<(), String> {
+    pub(crate) fn hear(&mut self, bytes: usize) -> Result<(), String> {
         let most = Rate::from_bits_per_sec(MOST_TALK);
         if self.0.allows(bytes + PACKET_COST, most) {
             Ok(())
@@ -118,7 +118,7 @@ impl ControlTraffic {
 }
 
 /// Bytes that a packet counts for besides its own: empty ones cost time as well.
-pub(super) const PACKET_COST: usize = 64;
+pub(crate) const PACKET_COST: usize = 64;
 /// Bits a second. A player's reports have 5 % of the stream's rate at most (RFC 3550, section 6.2), and few players report more often than each second.
 const MOST_TALK: u64 = 2_000_000;
 const SECOND: Duration = Duration::from_secs(1);

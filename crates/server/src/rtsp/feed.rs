@@ -276,7 +276,7 @@ fn add(assembler: &mut Assembler, clocks: &mut Clocks, input: &mut Input, frame:
 
 /// Wall time goes on across sources, so that one that returns continues where it would be. Counted from 2020: a timeline
 /// takes times of up to 36 years.
-fn wall_nanos() -> i64 {
+pub(crate) fn wall_nanos() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + YEAR_2020).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
@@ -286,7 +286,7 @@ fn saturated(nanos: u128) -> u64 {
 }
 
 /// Packets that give nothing for this long are worth a message.
-const FRUITLESS: Duration = Duration::from_secs(5);
+pub(crate) const FRUITLESS: Duration = Duration::from_secs(5);
 /// Bytes of the shortest parameter set.
 const SHORTEST_SET: usize = 3;
 const YEAR_2020: Duration = Duration::from_secs(1_577_836_800);

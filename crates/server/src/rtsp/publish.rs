@@ -298,7 +298,7 @@ impl LossLog {
 }
 
 /// A source that sends nothing for this long is gone, and another one may publish.
-const SILENCE: Duration = Duration::from_secs(15);
+pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 /// A source needs this long to answer.
 const BETWEEN_ASKS: Duration = Duration::from_millis(500);
 /// How ffmpeg's library, which OBS uses as well, signs its descriptions. It asks for UDP first, and for TCP when that is

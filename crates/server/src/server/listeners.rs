@@ -10,6 +10,8 @@ use crate::config::Config;
 pub(super) struct Listeners {
     pub(super) rtsp: Option<TcpListener>,
     pub(super) rtsps: Option<TcpListener>,
+    pub(super) rtmp: Option<TcpListener>,
+    pub(super) rtmps: Option<TcpListener>,
     pub(super) http: Option<TcpListener>,
     pub(super) https: Option<TcpListener>,
     pub(super) internal: Option<TcpListener>,
@@ -18,7 +20,7 @@ pub(super) struct Listeners {
 /// Where the server listens for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// `rtsp`, `rtsps`, `http`, `https`, or `internal` for what operators ask.
+    /// `rtsp`, `rtsps`, `rtmp`, `rtmps`, `http`, `https`, or `internal` for what operators ask.
     pub protocol: &'static str,
     /// The address.
     pub address: SocketAddr,
@@ -29,6 +31,8 @@ impl Listeners {
         Ok(Self {
             rtsp: bind("rtsp", config.rtsp.plain).await?,
             rtsps: bind("rtsps", config.rtsp.tls).await?,
+            rtmp: bind_rtmp("rtmp", config.rtmp.plain, config.requires_rtmp).await?,
+            rtmps: bind_rtmp("rtmps", config.rtmp.tls, config.requires_rtmp).await?,
             http: bind("http", config.http.plain).await?,
             https: bind("https", config.http.tls).await?,
             internal: bind("internal", config.internal).await?,
@@ -39,6 +43,8 @@ impl Listeners {
         let all = [
             ("rtsp", &self.rtsp),
             ("rtsps", &self.rtsps),
+            ("rtmp", &self.rtmp),
+            ("rtmps", &self.rtmps),
             ("http", &self.http),
             ("https", &self.https),
             ("internal", &self.internal),
@@ -63,6 +69,26 @@ async fn bind(
         _ => TcpListener::bind(address).await,
     };
     listener.map(Some).map_err(|error| ServeError::listen(protocol, address, error))
+}
+
+/// The same for RTMP. Its usual port may belong to another server, which matters only if RTMP was asked for.
+async fn bind_rtmp(
+    protocol: &'static str,
+    address: Option<SocketAddr>,
+    is_required: bool,
+) -> Result<Option<TcpListener>, ServeError> {
+    match bind(protocol, address).await {
+        Err(ServeError::Listen { address, cause, .. })
+            if !is_required && cause.kind() == io::ErrorKind::AddrInUse =>
+        {
+            tracing::warn!(
+                "{protocol} is not served: another program listens on {address}; choose another port with --listen-rtmp or \
+                 [rtmp] listen, or none"
+            );
+            Ok(None)
+        }
+        result => result,
+    }
 }
 
 /// Listens on all addresses of this machine: those of IPv4 as well, whatever the system's setting, and only those on a machine
@@ -118,6 +144,9 @@ impl Address {
                 vec![format!(
                     "publish pictures  ffmpeg ... -f rtsp -rtsp_transport tcp {protocol}://{name}{host}/{stream}"
                 )]
+            }
+            "rtmp" | "rtmps" => {
+                vec![format!("publish (OBS)     ffmpeg ... -f flv {protocol}://{name}{host}/{stream}")]
             }
             "http" | "https" => vec![
                 format!("watch values      {protocol}://{at}/watch"),

@@ -132,6 +132,19 @@ fn incomplete_messages_are_bounded_together() {
     assert!(messages.is_empty() && matches!(error, Some(ChunkError::TooLarge { .. })), "{error:?}");
 }
 
+#[test]
+fn an_aggregate_has_messages() {
+    let tag = |kind: u8, time: u8, body: &[u8]| {
+        let head = [kind, 0, 0, body.len() as u8, 0, 0, time, 0, 0, 0, 0];
+        [&head[..], body, &[0, 0, 0, 11 + body.len() as u8]].concat()
+    };
+    let body = [tag(8, 5, b"ab"), tag(9, 9, b"c"), vec![8, 0, 0, 9]].concat();
+    let whole = Message { timestamp: 1000, kind: kind::AGGREGATE, stream: 1, body };
+    let parts = whole.parts();
+    let seen: Vec<_> = parts.iter().map(|it| (it.kind, it.timestamp, &it.body[..])).collect();
+    assert_eq!(seen, [(8, 1000, &b"ab"[..]), (9, 1004, b"c")]);
+}
+
 /// Any bytes give messages or an error, and hold no more than the bounds.
 #[test]
 fn any_bytes() {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use freshwire_server::config::{Config, parse_listen};
+use freshwire_server::config::{Config, Listen, parse_listen};
 use freshwire_server::hub::{Publisher, Stream};
 use freshwire_server::server::Server;
 use tokio::runtime::{Builder, Runtime};

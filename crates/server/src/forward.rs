@@ -3,7 +3,7 @@
 //! ```text
 //!  hub::Stream ─► ring ─► policy ─► Rtmp framer ─► Seal ─► target
 //!                                                            │
-//!  Answers ◄── Reader ◄── pings, acknowledgements, status ◄──┘
+//!  Session ◄── Reader ◄── pings, acknowledgements, status ◄──┘
 //! ```
 //!
 //! A target is a viewer: what its path cannot carry in time is dropped before it leaves. The connection exists while the source
@@ -11,7 +11,6 @@
 
 mod client;
 mod error;
-mod inbound;
 mod lag;
 mod status;
 
@@ -20,11 +19,10 @@ use std::time::{Duration, Instant};
 
 use freshwire_media::framing::rtmp::Rtmp;
 use freshwire_media::unit::{AudioCodec, Tracks, VideoCodec};
-use rtmp_rs::protocol::RtmpMessage;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 
-use self::client::{Answers, Publishing};
+use self::client::{Publishing, Status as Said};
 use self::error::ForwardError;
 use self::lag::Lag;
 pub(crate) use self::status::Targets;
@@ -34,6 +32,7 @@ use crate::config::Target;
 use crate::context::Context;
 use crate::hub::{RenditionSelection, Stream, ViewRequest, Viewer};
 use crate::net::Reader;
+use crate::rtmp::wire::{CONTROL, Incoming, WireError};
 
 /// How often to see how far a target is behind, and whether it has ended.
 const LOOK: Duration = Duration::from_millis(100);
@@ -137,7 +136,8 @@ impl Forward {
 
     /// One connection.
     async fn serve(&self, stream: &Arc<Stream>) -> Result<End, ForwardError> {
-        let Publishing { conn, answers, message_stream, is_enhanced } = client::publish(&self.target).await?;
+        let Publishing { conn, incoming, message_stream, is_enhanced } =
+            client::publish(&self.target).await?;
         let tracks = stream.tracks().borrow().clone();
         if let Some(codec) = tracks.and_then(|tracks| enhanced_codec(&tracks)).filter(|_| !is_enhanced) {
             let (stream, target) = (&self.name, &self.target);
@@ -163,7 +163,7 @@ impl Forward {
         })?;
         self.status.set(State::Publishing { viewer: viewer.id() });
         tracing::info!(stream = self.name, target = %self.target, "published to the target");
-        let mut session = Session { forward: self, stream, answers, message_stream, reported: None };
+        let mut session = Session { forward: self, stream, incoming, message_stream, reported: None };
         session.attend(viewer, parts.reader).await
     }
 }
@@ -185,7 +185,7 @@ fn enhanced_codec(tracks: &Tracks) -> Option<&'static str> {
 struct Session<'a> {
     forward: &'a Forward,
     stream: &'a Stream,
-    answers: Answers,
+    incoming: Incoming,
     message_stream: u32,
     /// When it was reported that the target is far behind; `None` while it is not.
     reported: Option<Instant>,
@@ -222,24 +222,28 @@ impl Session<'_> {
                 () = stops(&mut stopping) => break End::Stop,
             }
         };
-        viewer.finish_with(self.answers.farewell(self.forward.target.key(), self.message_stream));
+        viewer.finish_with(client::farewell(self.forward.target.key(), self.message_stream));
         Ok(end)
     }
 
     /// Takes bytes of the target.
     fn take(&mut self, bytes: &[u8], viewer: &Viewer) -> Result<(), ForwardError> {
-        self.answers.push(bytes);
+        let protocol = |error: WireError| ForwardError::Protocol(error.to_string());
+        self.incoming.push(bytes);
         let mut out = Vec::new();
         let mut result = Ok(());
-        while let Some(message) = self.answers.next(&mut out)? {
-            let RtmpMessage::Command(command) = message else { continue };
-            match (command.name.as_str(), client::status(&command)) {
+        while let Some(message) = self.incoming.next().map_err(protocol)? {
+            let Some(command) = client::take(&message, &mut out)? else { continue };
+            match (command.name.as_str(), Said::of(&command)) {
                 ("onStatus", Some(status)) if status.is_error() => {
                     result = Err(ForwardError::Refused { step: "take more", reason: status.text() });
                 }
                 ("close", _) => result = Err(ForwardError::ClosedByServer),
                 _ => {}
             }
+        }
+        if let Some(acknowledgement) = self.incoming.due_acknowledgement() {
+            client::write(CONTROL, &acknowledgement, &mut out);
         }
         if !out.is_empty() {
             viewer.interject(out);

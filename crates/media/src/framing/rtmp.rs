@@ -16,7 +16,6 @@
 //!
 //! Protocol messages, such as acknowledgements, use another chunk stream: they may be sent wherever a piece is a boundary.
 
-pub mod amf;
 mod chunks;
 mod tag;
 

@@ -3,25 +3,20 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
 use freshwire_media::framing::rtmp::CHUNK_BYTES;
-use freshwire_media::framing::rtmp::amf::Value;
-use rtmp_rs::amf::AmfValue;
-use rtmp_rs::protocol::chunk::RtmpChunk;
-use rtmp_rs::protocol::message::{Command, UserControlEvent};
-use rtmp_rs::protocol::{ChunkEncoder, Handshake, HandshakeRole, RtmpMessage};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use freshwire_media::rtmp::amf0::{Value, object};
+use freshwire_media::rtmp::{Message, kind};
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::error::ForwardError;
-use super::inbound::Inbound;
 use crate::config::Target;
 use crate::net::Conn;
+use crate::rtmp::wire::{self, COMMANDS, CONTROL, Command, Incoming, MOST_COMMAND_BYTES, Wire, WireError};
 use crate::tls;
 
 /// The time that a server has for each step, such as its handshake or the answer to a command. As for the answers of cameras.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What we call ourselves. Some platforms know encoders by "FMLE".
 const NAME: &str = concat!("FMLE/3.0 (compatible; freshwire ", env!("CARGO_PKG_VERSION"), ")");
@@ -29,45 +24,42 @@ const NAME: &str = concat!("FMLE/3.0 (compatible; freshwire ", env!("CARGO_PKG_V
 /// Codecs that the framing can carry and RTMP 1.0 does not have.
 const FOUR_CC: [&str; 4] = ["hvc1", "av01", "vp09", "Opus"];
 
-/// Bytes of the handshake's two packets after the version (RTMP 1.0, 5.2).
-const HANDSHAKE_ANSWER: usize = 1 + 2 * 1536;
+/// User control events (RTMP 1.0, 7.1.7).
+const PING_REQUEST: [u8; 2] = [0, 6];
+const PING_RESPONSE: [u8; 2] = [0, 7];
 
 /// A connection whose server waits for pictures.
 pub(super) struct Publishing {
     pub(super) conn: Conn,
-    pub(super) answers: Answers,
+    pub(super) incoming: Incoming,
     /// The number of the message stream.
     pub(super) message_stream: u32,
     /// The server has said which codecs of Enhanced RTMP it takes.
     pub(super) is_enhanced: bool,
 }
 
-/// Reads a server's messages, and writes what they ask for.
-#[derive(Default)]
-pub(super) struct Answers {
-    inbound: Inbound,
-    encoder: ChunkEncoder,
-    /// Bytes read, and those of them that the server knows of.
-    read: u64,
-    acknowledged: u64,
-    /// After so many bytes it wants to know.
-    window: Option<u32>,
-}
-
 /// Makes the server take the stream.
 pub(super) async fn publish(target: &Target) -> Result<Publishing, ForwardError> {
     let conn = within("connect", connect(target)).await??;
-    let mut client = Client { conn, answers: Answers::default() };
-    within("shake hands", client.shake_hands()).await??;
+    const SHAKE: &str = "shake hands";
+    let wire = within(SHAKE, Wire::connect(conn, MOST_COMMAND_BYTES)).await?;
+    let mut client = Client { wire: wire.map_err(|error| of_wire(error, SHAKE))? };
     let info = within("open the application", client.open(target)).await??;
     let message_stream = within("make a stream", client.create_stream()).await??;
     within("take the stream", client.publish(target, message_stream)).await??;
-    let is_enhanced = info.as_object().is_some_and(|info| info.contains_key("fourCcList"));
-    Ok(Publishing { conn: client.conn, answers: client.answers, message_stream, is_enhanced })
+    let (conn, incoming) = client.wire.into_parts();
+    Ok(Publishing { conn, incoming, message_stream, is_enhanced: info.get("fourCcList").is_some() })
 }
 
 async fn within<T>(step: &'static str, future: impl Future<Output = T>) -> Result<T, ForwardError> {
     tokio::time::timeout(PATIENCE, future).await.map_err(|_| ForwardError::Slow(PATIENCE, step))
+}
+
+fn of_wire(error: WireError, step: &'static str) -> ForwardError {
+    match error {
+        WireError::Closed | WireError::Io(_) => ForwardError::Closed(step),
+        error => ForwardError::Protocol(error.to_string()),
+    }
 }
 
 async fn connect(target: &Target) -> Result<Conn, ForwardError> {
@@ -87,65 +79,53 @@ async fn connect(target: &Target) -> Result<Conn, ForwardError> {
 }
 
 struct Client {
-    conn: Conn,
-    answers: Answers,
+    wire: Wire<Conn>,
 }
 
 impl Client {
-    async fn shake_hands(&mut self) -> Result<(), ForwardError> {
-        let mut handshake = Handshake::new(HandshakeRole::Client);
-        let first = handshake.generate_initial().unwrap_or_default();
-        self.write(&first).await?;
-        let mut answer = vec![0; HANDSHAKE_ANSWER];
-        self.conn.read_exact(&mut answer).await.map_err(|_| ForwardError::Closed("shake hands"))?;
-        let protocol = |error: rtmp_rs::Error| ForwardError::Protocol(error.to_string());
-        let last = handshake.process(&mut Bytes::from(answer)).map_err(protocol)?.unwrap_or_default();
-        self.write(&last).await
-    }
-
     /// The server's properties.
-    async fn open(&mut self, target: &Target) -> Result<AmfValue, ForwardError> {
+    async fn open(&mut self, target: &Target) -> Result<Value, ForwardError> {
         const STEP: &str = "open the application";
-        let url = target.app_url();
-        let properties = [
-            ("app", Value::Text(&target.app)),
-            ("type", Value::Text("nonprivate")),
-            ("flashVer", Value::Text(NAME)),
-            ("tcUrl", Value::Text(&url)),
-            ("fourCcList", Value::Texts(&FOUR_CC)),
-        ];
-        self.command("connect", 1, 0, &[Value::Object(&properties)]).await?;
+        let codecs = FOUR_CC.map(Value::from).into();
+        let properties = object([
+            ("app", target.app.as_str().into()),
+            ("type", "nonprivate".into()),
+            ("flashVer", NAME.into()),
+            ("tcUrl", target.app_url().as_str().into()),
+            ("fourCcList", Value::Array(codecs)),
+        ]);
+        self.send(command("connect", 1, 0, vec![properties]), STEP).await?;
         let info = self.result(1, STEP).await?;
-        self.send(&RtmpMessage::SetChunkSize(CHUNK_BYTES)).await?;
-        self.answers.encoder.set_chunk_size(CHUNK_BYTES);
+        let size = wire::control(kind::SET_CHUNK_SIZE, CHUNK_BYTES);
+        self.write(&[(CONTROL, size)], STEP).await?;
         Ok(info)
     }
 
     async fn create_stream(&mut self) -> Result<u32, ForwardError> {
         const STEP: &str = "make a stream";
-        self.command("createStream", 2, 0, &[Value::Null]).await?;
+        self.send(command("createStream", 2, 0, vec![Value::Null]), STEP).await?;
         let number = self.result(2, STEP).await?.as_number();
         let number = number.filter(|number| (0.0..=f64::from(u32::MAX)).contains(number));
-        number
-            .map(|number| number as u32)
-            .ok_or_else(|| ForwardError::Protocol("createStream has no number".to_owned()))
+        let missing = || ForwardError::Protocol("the answer to createStream has no number".to_owned());
+        number.map(|number| number as u32).ok_or_else(missing)
     }
 
     async fn publish(&mut self, target: &Target, message_stream: u32) -> Result<(), ForwardError> {
         const STEP: &str = "take the stream";
-        let key = Value::Text(target.key());
+        let key = || Value::from(target.key());
         // Servers of Adobe's kind want both before; others do not answer.
-        self.command("releaseStream", 3, 0, &[Value::Null, key]).await?;
-        self.command("FCPublish", 4, 0, &[Value::Null, key]).await?;
-        self.command("publish", 5, message_stream, &[Value::Null, key, Value::Text("live")]).await?;
+        self.send(command("releaseStream", 3, 0, vec![Value::Null, key()]), STEP).await?;
+        self.send(command("FCPublish", 4, 0, vec![Value::Null, key()]), STEP).await?;
+        let values = vec![Value::Null, key(), "live".into()];
+        self.send(command("publish", 5, message_stream, values), STEP).await?;
         loop {
-            let RtmpMessage::Command(command) = self.message(STEP).await? else { continue };
-            match (command.name.as_str(), status(&command)) {
+            let command = self.command(STEP).await?;
+            match (command.name.as_str(), Status::of(&command)) {
                 ("onStatus", Some(Status { code: Some("NetStream.Publish.Start"), .. })) => return Ok(()),
                 ("onStatus", Some(status)) if status.is_error() => {
                     return Err(ForwardError::Refused { step: STEP, reason: status.text() });
                 }
-                ("_error", status) if command.transaction_id == 5.0 => {
+                ("_error", status) if command.transaction == 5.0 => {
                     return Err(ForwardError::Refused { step: STEP, reason: reason(status) });
                 }
                 _ => {}
@@ -153,122 +133,86 @@ impl Client {
         }
     }
 
-    /// The answer to a command: its second value, or the first if that is all.
-    async fn result(&mut self, transaction: u32, step: &'static str) -> Result<AmfValue, ForwardError> {
+    /// The answer to a command: what is behind the command's object, or the object if that is all.
+    async fn result(&mut self, transaction: u32, step: &'static str) -> Result<Value, ForwardError> {
         loop {
-            let RtmpMessage::Command(command) = self.message(step).await? else { continue };
-            if command.transaction_id != f64::from(transaction) {
+            let command = self.command(step).await?;
+            if command.transaction != f64::from(transaction) {
                 continue;
             }
             match command.name.as_str() {
-                "_result" => {
-                    return Ok(command.arguments.into_iter().next().unwrap_or(command.command_object));
-                }
-                "_error" => {
-                    return Err(ForwardError::Refused { step, reason: reason(status(&command)) });
-                }
+                "_result" => return Ok(command.values.into_iter().nth(1).unwrap_or(Value::Null)),
+                "_error" => return Err(ForwardError::Refused { step, reason: reason(Status::of(&command)) }),
                 _ => {}
             }
         }
     }
 
-    /// The next message that is for the caller.
-    async fn message(&mut self, step: &'static str) -> Result<RtmpMessage, ForwardError> {
-        let mut buffer = [0; 4096];
+    /// The next command.
+    async fn command(&mut self, step: &'static str) -> Result<Command, ForwardError> {
         loop {
-            let mut out = Vec::new();
-            let message = self.answers.next(&mut out)?;
-            if !out.is_empty() {
-                self.write(&out).await?;
+            let message = self.wire.next().await.map_err(|error| of_wire(error, step))?;
+            let mut answers: Vec<_> = pong(&message).into_iter().collect();
+            answers.extend(self.wire.due_acknowledgement());
+            let answers: Vec<_> = answers.into_iter().map(|answer| (CONTROL, answer)).collect();
+            if !answers.is_empty() {
+                self.write(&answers, step).await?;
             }
-            if let Some(message) = message {
-                return Ok(message);
-            }
-            match self.conn.read(&mut buffer).await {
-                Ok(0) | Err(_) => return Err(ForwardError::Closed(step)),
-                Ok(count) => self.answers.push(&buffer[..count]),
+            if is_command(&message) {
+                return Command::read(&message).map_err(|error| of_wire(error, step));
             }
         }
     }
 
-    async fn command(
-        &mut self,
-        name: &str,
-        transaction: u32,
-        message_stream: u32,
-        values: &[Value<'_>],
-    ) -> Result<(), ForwardError> {
-        let bytes = self.answers.command(name, transaction, message_stream, values);
-        self.write(&bytes).await
+    async fn send(&mut self, command: Command, step: &'static str) -> Result<(), ForwardError> {
+        self.write(&[(COMMANDS, command.message())], step).await
     }
 
-    async fn send(&mut self, message: &RtmpMessage) -> Result<(), ForwardError> {
-        let bytes = self.answers.encode(message);
-        self.write(&bytes).await
-    }
-
-    async fn write(&mut self, bytes: &[u8]) -> Result<(), ForwardError> {
-        self.conn.write_all(bytes).await?;
-        Ok(self.conn.flush().await?)
+    async fn write(&mut self, messages: &[(u8, Message)], step: &'static str) -> Result<(), ForwardError> {
+        self.wire.write(messages).await.map_err(|error| of_wire(error, step))
     }
 }
 
-impl Answers {
-    /// Takes over bytes that were read.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.read += bytes.len() as u64;
-        self.inbound.push(bytes);
-    }
+fn command(name: &str, transaction: u32, stream: u32, values: Vec<Value>) -> Command {
+    Command { name: name.to_owned(), transaction: transaction.into(), values, stream }
+}
 
-    /// The next message that the protocol itself does not answer; `None`: more bytes have to be read. Adds answers to `out`.
-    pub(super) fn next(&mut self, out: &mut Vec<u8>) -> Result<Option<RtmpMessage>, ForwardError> {
-        let protocol = |error: super::inbound::InboundError| ForwardError::Protocol(error.to_string());
-        loop {
-            let message = self.inbound.next().map_err(protocol)?;
-            if self.window.is_some_and(|window| self.read - self.acknowledged >= u64::from(window.max(1))) {
-                self.acknowledged = self.read;
-                // The number wraps (RTMP 1.0, 5.4.3).
-                let acknowledgement = RtmpMessage::Acknowledgement { sequence: self.read as u32 };
-                out.extend(self.encode(&acknowledgement));
-            }
-            match message {
-                Some(RtmpMessage::WindowAckSize(window)) => self.window = Some(window),
-                Some(RtmpMessage::UserControl(UserControlEvent::PingRequest(at))) => {
-                    let pong = RtmpMessage::UserControl(UserControlEvent::PingResponse(at));
-                    out.extend(self.encode(&pong));
-                }
-                message => return Ok(message),
-            }
-        }
-    }
+fn is_command(message: &Message) -> bool {
+    matches!(message.kind, kind::COMMAND | kind::COMMAND_AMF3)
+}
 
-    /// The bytes that end the stream.
-    pub(super) fn farewell(&mut self, key: &str, message_stream: u32) -> Vec<u8> {
-        let mut bytes = self.command("FCUnpublish", 6, 0, &[Value::Null, Value::Text(key)]);
-        let number = Value::Number(message_stream.into());
-        bytes.extend(self.command("deleteStream", 7, 0, &[Value::Null, number]));
-        bytes
-    }
+/// The answer to a ping.
+fn pong(message: &Message) -> Option<Message> {
+    let at = message.body.strip_prefix(&PING_REQUEST).filter(|_| message.kind == kind::USER_CONTROL)?;
+    let body = [&PING_RESPONSE, at.get(..4)?].concat();
+    Some(Message { body, ..wire::control(kind::USER_CONTROL, 0) })
+}
 
-    fn command(&mut self, name: &str, transaction: u32, stream_id: u32, values: &[Value<'_>]) -> Vec<u8> {
-        const COMMAND: u8 = 20;
-        let mut payload = Vec::new();
-        for value in [Value::Text(name), Value::Number(transaction.into())].iter().chain(values) {
-            value.write(&mut payload);
-        }
-        self.chunks(3, COMMAND, stream_id, payload.into())
+/// Takes a message of a server that gets the stream. Adds the bytes of an answer to `out`. A command is for the caller.
+pub(super) fn take(message: &Message, out: &mut Vec<u8>) -> Result<Option<Command>, ForwardError> {
+    if let Some(pong) = pong(message) {
+        write(CONTROL, &pong, out);
     }
+    let command = is_command(message).then(|| Command::read(message)).transpose();
+    command.map_err(|error| ForwardError::Protocol(error.to_string()))
+}
 
-    fn encode(&mut self, message: &RtmpMessage) -> Vec<u8> {
-        let (kind, payload) = message.encode();
-        self.chunks(2, kind, 0, payload)
-    }
+/// Adds a message to `out` for a server that knows the size of our chunks.
+pub(super) fn write(chunk_stream: u8, message: &Message, out: &mut Vec<u8>) {
+    message.write(chunk_stream, CHUNK_BYTES as usize, out);
+}
 
-    fn chunks(&mut self, csid: u32, message_type: u8, stream_id: u32, payload: Bytes) -> Vec<u8> {
-        let mut bytes = BytesMut::new();
-        self.encoder.encode(&RtmpChunk { csid, timestamp: 0, message_type, stream_id, payload }, &mut bytes);
-        bytes.to_vec()
+/// The bytes that end the stream.
+pub(super) fn farewell(key: &str, message_stream: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let number = Value::Number(message_stream.into());
+    for command in [
+        command("FCUnpublish", 6, 0, vec![Value::Null, key.into()]),
+        command("deleteStream", 7, 0, vec![Value::Null, number]),
+    ] {
+        write(COMMANDS, &command.message(), &mut bytes);
     }
+    bytes
 }
 
 /// What a server says of a stream.
@@ -278,22 +222,15 @@ pub(super) struct Status<'a> {
     description: Option<&'a str>,
 }
 
-/// The status in a command's values.
-pub(super) fn status(command: &Command) -> Option<Status<'_>> {
-    let info = command.arguments.first().unwrap_or(&command.command_object);
-    info.as_object()?;
-    Some(Status {
-        level: info.get_string("level"),
-        code: info.get_string("code"),
-        description: info.get_string("description"),
-    })
-}
+impl<'a> Status<'a> {
+    /// The status in a command's values.
+    pub(super) fn of(command: &'a Command) -> Option<Self> {
+        let is_status = |value: &&Value| value.get("code").is_some() || value.get("description").is_some();
+        let info = command.values.iter().find(is_status)?;
+        let text = |name: &str| info.get(name).and_then(Value::as_str);
+        Some(Self { level: text("level"), code: text("code"), description: text("description") })
+    }
 
-fn reason(status: Option<Status<'_>>) -> String {
-    status.map_or_else(|| "it gives no reason".to_owned(), |status| status.text())
-}
-
-impl Status<'_> {
     /// The stream is not taken, or not any more.
     pub(super) fn is_error(&self) -> bool {
         let is_bad =
@@ -308,4 +245,8 @@ impl Status<'_> {
         let shown: String = text.chars().filter(|c| !c.is_control()).take(200).collect();
         if shown.is_empty() { "it gives no reason".to_owned() } else { shown }
     }
+}
+
+fn reason(status: Option<Status<'_>>) -> String {
+    status.map_or_else(|| "it gives no reason".to_owned(), |status| status.text())
 }

@@ -41,14 +41,51 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// One side of a connection behind its handshake.
 pub(crate) struct Wire<S> {
     stream: S,
-    reader: MessageReader,
+    incoming: Incoming,
     chunk: Box<[u8]>,
     /// When the first byte of an incomplete message came.
     partial_since: Option<Instant>,
+    written_chunk_bytes: usize,
+}
+
+/// The messages of a peer, whoever reads their bytes.
+pub(crate) struct Incoming {
+    reader: MessageReader,
     /// After how many bytes the peer wants an acknowledgement; 0 for never.
     window: u32,
     acknowledged: u64,
-    written_chunk_bytes: usize,
+}
+
+impl Incoming {
+    fn new(message_bytes: usize) -> Self {
+        let bounds = Bounds { message: message_bytes, chunk_streams: MOST_CHUNK_STREAMS };
+        Self { reader: MessageReader::new(bounds), window: 0, acknowledged: 0 }
+    }
+
+    /// Adds bytes that were read.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.reader.push(bytes);
+    }
+
+    /// The next message; `None`: more bytes have to be read.
+    pub(crate) fn next(&mut self) -> Result<Option<Message>, WireError> {
+        let Some(message) = self.reader.next().transpose()? else { return Ok(None) };
+        if message.kind == kind::WINDOW_ACKNOWLEDGEMENT_SIZE {
+            self.window = message.body.first_chunk().map_or(0, |size| u32::from_be_bytes(*size));
+        }
+        Ok(Some(message))
+    }
+
+    /// The acknowledgement that the peer waits for by now.
+    pub(crate) fn due_acknowledgement(&mut self) -> Option<Message> {
+        let taken = self.reader.taken();
+        // Some programs wait for it at half of their window.
+        if self.window == 0 || taken - self.acknowledged < u64::from(self.window / 2).max(1) {
+            return None;
+        }
+        self.acknowledged = taken;
+        Some(control(kind::ACKNOWLEDGEMENT, taken as u32))
+    }
 }
 
 /// A command or data with its values.
@@ -125,7 +162,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 
     /// The handshake of a client.
-    #[allow(dead_code, reason = "for the side that forwards streams")]
     pub(crate) async fn connect(mut stream: S, message_bytes: usize) -> Result<Self, WireError> {
         let mut hello = vec![VERSION];
         hello.extend(own()?);
@@ -143,44 +179,42 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 
     fn new(stream: S, message_bytes: usize) -> Self {
-        let bounds = Bounds { message: message_bytes, chunk_streams: MOST_CHUNK_STREAMS };
         Self {
             stream,
-            reader: MessageReader::new(bounds),
+            incoming: Incoming::new(message_bytes),
             chunk: vec![0; READ_BYTES].into_boxed_slice(),
             partial_since: None,
-            window: 0,
-            acknowledged: 0,
             written_chunk_bytes: freshwire_media::rtmp::DEFAULT_CHUNK_BYTES,
         }
+    }
+
+    /// Takes it apart: what was written has been flushed.
+    pub(crate) fn into_parts(self) -> (S, Incoming) {
+        (self.stream, self.incoming)
     }
 
     /// The next message. Nothing is lost if waiting for it is given up.
     pub(crate) async fn next(&mut self) -> Result<Message, WireError> {
         loop {
-            if let Some(message) = self.reader.next() {
-                let message = message?;
+            if let Some(message) = self.incoming.next()? {
                 self.partial_since = None;
-                if message.kind == kind::WINDOW_ACKNOWLEDGEMENT_SIZE {
-                    self.window = message.body.first_chunk().map_or(0, |size| u32::from_be_bytes(*size));
-                }
                 return Ok(message);
             }
-            if self.reader.is_partial() {
+            if self.incoming.reader.is_partial() {
                 self.partial_since.get_or_insert_with(Instant::now);
             } else {
                 self.partial_since = None;
             }
             match self.stream.read(&mut self.chunk).await? {
                 0 => return Err(WireError::Closed),
-                count => self.reader.push(self.chunk.get(..count).unwrap_or_default()),
+                count => self.incoming.push(self.chunk.get(..count).unwrap_or_default()),
             }
         }
     }
 
     /// From here on messages may have this many bytes.
     pub(crate) fn limit_messages(&mut self, bytes: usize) {
-        self.reader.limit_messages(bytes);
+        self.incoming.reader.limit_messages(bytes);
     }
 
     /// For how long a message has been incomplete.
@@ -190,13 +224,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
 
     /// The acknowledgement that the peer waits for by now.
     pub(crate) fn due_acknowledgement(&mut self) -> Option<Message> {
-        let taken = self.reader.taken();
-        // Some programs wait for it at half of their window.
-        if self.window == 0 || taken - self.acknowledged < u64::from(self.window / 2).max(1) {
-            return None;
-        }
-        self.acknowledged = taken;
-        Some(control(kind::ACKNOWLEDGEMENT, taken as u32))
+        self.incoming.due_acknowledgement()
     }
 
     /// Writes messages, each on its chunk stream. Not to be given up waiting for. The caller limits the time.

@@ -1,5 +1,6 @@
 //! The chunk stream of RTMP 1.0 (5.3), as a writer makes it.
 
+use crate::rtmp::{kind, write_continuation, write_header};
 use crate::unit::Kind;
 
 /// Bytes of a message in a chunk: as OBS sends them. At 1 Mbit/s sound waits at most 33 ms for the chunk of a picture.
@@ -7,9 +8,6 @@ pub const CHUNK_BYTES: u32 = 4096;
 
 /// The longest message: its length has 24 bits.
 const MAX_MESSAGE_BYTES: u32 = 0xff_ffff;
-
-/// A time from this one on is in a field of its own.
-const EXTENDED: u32 = 0xff_ffff;
 
 /// Types of messages (RTMP 1.0, 5.4 and 7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +28,9 @@ impl Type {
 
     fn number(self) -> u8 {
         match self {
-            Self::Audio => 8,
-            Self::Video => 9,
-            Self::Data => 18,
+            Self::Audio => kind::AUDIO,
+            Self::Video => kind::VIDEO,
+            Self::Data => kind::DATA,
         }
     }
 
@@ -62,17 +60,10 @@ impl Messages {
         if bytes == 0 || bytes > MAX_MESSAGE_BYTES {
             return None;
         }
-        out.push(kind.chunk_stream());
-        out.extend_from_slice(&at.min(EXTENDED).to_be_bytes()[1..]);
-        out.extend_from_slice(&bytes.to_be_bytes()[1..]);
-        out.push(kind.number());
-        out.extend_from_slice(&self.message_stream.to_le_bytes());
-        let extended = (at >= EXTENDED).then_some(at);
-        if let Some(at) = extended {
-            out.extend_from_slice(&at.to_be_bytes());
-        }
+        let chunk_stream = kind.chunk_stream();
+        write_header(chunk_stream, at, bytes, kind.number(), self.message_stream, out);
         let in_chunk = bytes.min(CHUNK_BYTES);
-        Some(Message { chunk_stream: kind.chunk_stream(), extended, left: bytes - in_chunk, in_chunk })
+        Some(Message { chunk_stream, at, left: bytes - in_chunk, in_chunk })
     }
 
     /// Writes a whole message. `None` if it is empty or too long.
@@ -86,8 +77,7 @@ impl Messages {
 #[derive(Debug)]
 pub(super) struct Message {
     chunk_stream: u8,
-    /// The time, if each chunk repeats it.
-    extended: Option<u32>,
+    at: u32,
     /// Bytes that no chunk has.
     left: u32,
     /// Bytes that the chunk in progress still gets.
@@ -118,10 +108,7 @@ impl Message {
     /// How many of `wanted` payload bytes may follow, after the header of a chunk if one begins.
     pub(super) fn take(&mut self, wanted: u32, out: &mut Vec<u8>) -> u32 {
         if self.in_chunk == 0 && self.left > 0 && wanted > 0 {
-            out.push(0xc0 | self.chunk_stream);
-            if let Some(at) = self.extended {
-                out.extend_from_slice(&at.to_be_bytes());
-            }
+            write_continuation(self.chunk_stream, self.at, out);
             self.in_chunk = self.left.min(CHUNK_BYTES);
             self.left -= self.in_chunk;
         }

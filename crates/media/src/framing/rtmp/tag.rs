@@ -1,7 +1,7 @@
 //! What precedes pictures and sound in their messages: the tags of FLV (version 10.1, annex E) and of Enhanced RTMP v2.
 
 use super::super::fmp4;
-use super::amf::Value;
+use crate::rtmp::amf0::Value;
 use crate::unit::{AudioCodec, AudioTrack, Kind, Tracks, UnitHead, VideoCodec, VideoTrack};
 
 /// Ticks a second.
@@ -93,6 +93,7 @@ fn opus_head(channels: u8) -> Option<Vec<u8>> {
 
 /// The body of `@setDataFrame onMetaData` in AMF0, with what readers ask for before they decode.
 pub(super) fn metadata(tracks: &Tracks) -> Vec<u8> {
+    const ECMA_ARRAY: u8 = 8;
     let four = |name: &[u8; 4]| f64::from(u32::from_be_bytes(*name));
     let mut entries = Vec::new();
     if let Some(video) = &tracks.video {
@@ -119,10 +120,18 @@ pub(super) fn metadata(tracks: &Tracks) -> Vec<u8> {
             ("audiochannels", f64::from(audio.channels)),
         ]);
     }
-    let entries: Vec<_> = entries.into_iter().map(|(name, value)| (name, Value::Number(value))).collect();
+    let entries: Vec<_> =
+        entries.into_iter().map(|(name, value)| (name.to_owned(), Value::Number(value))).collect();
+    let count = entries.len() as u32;
     let mut body = Vec::new();
-    for value in [Value::Text("@setDataFrame"), Value::Text("onMetaData"), Value::Array(&entries)] {
-        value.write(&mut body);
+    for text in ["@setDataFrame", "onMetaData"] {
+        Value::from(text).write(&mut body);
     }
+    // An array with names, which some readers insist on, is an object with a count behind its type.
+    let mut object = Vec::new();
+    Value::Object(entries).write(&mut object);
+    body.push(ECMA_ARRAY);
+    body.extend_from_slice(&count.to_be_bytes());
+    body.extend_from_slice(&object[1..]);
     body
 }

@@ -3,7 +3,8 @@
 //! ```text
 //!  file, standard input, test ──► ingest ──┐                    ┌─► ring ─► RTSP interleaved ──► ffmpeg, GStreamer
 //!  camera (RTSP pull)         ──► ingest ──┼─► hub::Publisher ──┼─► ring ─► fMP4 in WebSocket ─► browser
-//!  encoder (RTSP publish)     ──► rtsp   ──┘   one arena        └─► ring ─► MPEG-TS over HTTP ─► anything
+//!  encoder (RTSP publish)     ──► rtsp   ──┤   one arena        ├─► ring ─► MPEG-TS over HTTP ─► anything
+//!  encoder (RTMP publish)     ──► rtmp   ──┘                    └─► ring ─► RTMP ─────────────► platform (forward)
 //! ```
 //!
 //! [`values`] does the same for values by key, which publishers send over HTTP and browsers read over WebSocket or as

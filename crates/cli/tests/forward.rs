@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use live::{Folder, Program, Server, has_ffmpeg, pictures};
+use live::{Folder, Player, Program, Server, has_ffmpeg, pictures};
 use serde_json::Value;
 use wait::wait_until;
 
@@ -72,7 +72,8 @@ impl Platform {
 /// A server that waits for a publisher of `live`, with these arguments, and its internal address.
 fn server(arguments: &[&str]) -> Server {
     let mut command = Command::new(env!("CARGO_BIN_EXE_freshwire"));
-    let listen = ["--listen-rtsp", "--listen-http", "--listen-internal"].map(|option| [option, "127.0.0.1:0"]);
+    let listen = ["--listen-rtsp", "--listen-rtmp", "--listen-http", "--listen-internal"];
+    let listen = listen.map(|option| [option, "127.0.0.1:0"]);
     command.arg("serve").args(listen.as_flattened()).args(arguments);
     let server = Server(Program::start(command.stdin(Stdio::null())));
     server.0.says("\nhttp ");
@@ -186,17 +187,59 @@ fn a_target_that_refuses_disturbs_no_viewer() {
     says("nowhere", "ended the connection while it was asked to");
     says(&rude, "speaks no RTMP");
     says(&closed.to_string(), "cannot be reached");
-    says(&format!("rtmps://{platform_at}"), "no TLS session");
     says(&format!("rtmp://{platform_at}/app"), "published to the target");
     let player = platform.player();
     wait_until(|| pictures(&player) > 30, || format!("{}\n{}", player.log(), log()));
     says(&quiet, "took longer than 10s to shake hands");
+    says(&format!("rtmps://{platform_at}"), "took longer than 10s to establish TLS");
     let streams: Value = serde_json::from_str(&ask(&server, "/api/streams")).expect("JSON");
     let targets = streams[0]["targets"].as_array().expect("targets").clone();
     let states: Vec<_> = targets.iter().map(|target| target["state"].as_str().expect("a state")).collect();
     assert_eq!(states.iter().filter(|state| **state == "publishing").count(), 1, "{targets:?}");
     assert!(targets.iter().any(|target| target["reason"].as_str().is_some_and(|why| !why.is_empty())));
     assert!(!log().contains("secret-key") && !log().contains("panic"), "{}", log());
+}
+
+#[test]
+fn another_server_takes_h265_over_tls() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let folder = Folder::new();
+    let [certificate, key] = folder.certificate();
+    let text = format!(
+        "[rtmp]\nlisten = \"none\"\ntls_listen = \"127.0.0.1:0\"\n[tls]\ncertificate = {certificate:?}\nkey = {key:?}\n\
+         [rtsp]\ntls_listen = \"none\"\n[http]\ntls_listen = \"none\"\n[streams.live]\nsource = \"publish\"\n"
+    );
+    let config = folder.write("far.toml", &text);
+    let far = Server::start(&["--config", config.to_str().expect("a path")]);
+    let clip = folder.write("clip.mp4", "");
+    let made = Command::new("ffmpeg")
+        .args("-nostdin -v error -y -f lavfi -i testsrc2=size=320x180:rate=30:duration=4 -f lavfi -i sine=duration=4".split(' '))
+        .args("-c:v libx265 -preset ultrafast -x265-params log-level=error:keyint=15 -c:a aac".split(' '))
+        .arg(&clip)
+        .status();
+    assert!(made.is_ok_and(|status| status.success()));
+    let port = far.address("rtmps ").port();
+    let source = format!("live={}", clip.display());
+    let forward = |trusted: Option<&Path>, host: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_freshwire"));
+        let none = ["--listen-rtsp", "--listen-rtmp", "--listen-http", "--listen-internal"].map(|it| [it, "none"]);
+        command.arg("serve").args(none.as_flattened()).arg(&source);
+        command.args(["--forward", &format!("rtmps://{host}:{port}/live")]).env_remove("SSL_CERT_DIR");
+        let trusted = trusted.map_or("/dev/null".into(), Path::to_path_buf);
+        Program::start(command.env("SSL_CERT_FILE", trusted).stdin(Stdio::null()))
+    };
+    forward(None, "localhost").says("no certificate authority is known");
+    forward(Some(&certificate), "127.0.0.1").says("no TLS session: invalid peer certificate");
+    let near = forward(Some(&certificate), "localhost");
+    near.says("published to the target");
+    let player = Player::start(far.address("http "), "live").expect("a player");
+    player.sees(&far, |seen| seen.widths == [320] && seen.pictures.len() > 60 && seen.keys > 3);
+    let rtsp = live::ffmpeg_player(&far.rtsp("live"), "3");
+    wait_until(|| pictures(&rtsp) > 30, || format!("{}\n{}", rtsp.log(), far.0.log()));
+    assert!(!rtsp.log().contains("rror"), "{}", rtsp.log());
+    assert!(!near.log().contains("does not say that it takes"), "{}", near.log());
 }
 
 #[test]

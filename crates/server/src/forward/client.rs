@@ -40,7 +40,9 @@ pub(super) struct Publishing {
 
 /// Makes the server take the stream.
 pub(super) async fn publish(target: &Target) -> Result<Publishing, ForwardError> {
-    let conn = within("connect", connect(target)).await??;
+    let socket = within("connect", TcpStream::connect((target.host.as_str(), target.port))).await?;
+    let socket = socket.map_err(ForwardError::Connect)?;
+    let conn = within("establish TLS", secure(target, socket)).await??;
     const SHAKE: &str = "shake hands";
     let wire = within(SHAKE, Wire::connect(conn, MOST_COMMAND_BYTES)).await?;
     let mut client = Client { wire: wire.map_err(|error| of_wire(error, SHAKE))? };
@@ -62,9 +64,8 @@ fn of_wire(error: WireError, step: &'static str) -> ForwardError {
     }
 }
 
-async fn connect(target: &Target) -> Result<Conn, ForwardError> {
-    let socket =
-        TcpStream::connect((target.host.as_str(), target.port)).await.map_err(ForwardError::Connect)?;
+/// Encrypts the connection, if the target wants it.
+async fn secure(target: &Target, socket: TcpStream) -> Result<Conn, ForwardError> {
     // Commands are small and answered. A socket that is gone already says so at the next read.
     let _ = socket.set_nodelay(true);
     if !target.tls {

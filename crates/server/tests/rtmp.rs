@@ -46,7 +46,7 @@ fn one_publisher_has_a_name_until_it_leaves() {
     assert_eq!(first.status().as_deref(), Some("NetStream.Unpublish.Success: unpublished"));
     let mut second = scene.publish("live", "").unwrap();
     // Another stream in the connection that has had one.
-    first.publish("other").unwrap_err();
+    first.publish("other").unwrap();
     assert!(second.publish("third").unwrap_err().contains("publishes already"));
     wait_for("the name to be free", PATIENCE, || !scene.is_published("live"));
 }
@@ -75,7 +75,7 @@ fn credentials_are_those_of_the_rules() {
         assert!(refusal.starts_with("NetStream.Publish.Unauthorized") && refusal.contains(why), "{key}: {refusal}");
     }
     let asked = scene.publish("live", "").err().unwrap();
-    assert_eq!(asked, "[ AccessManager.Reject ] : [ code=403 need auth; authmod=adobe ] : ");
+    assert!(asked.starts_with("[ AccessManager.Reject ] : [ code=403 need auth; authmod=adobe ] : publishing"), "{asked}");
     assert!(scene.server.context().counters.denied.value() >= 5);
 }
 

@@ -224,7 +224,7 @@ impl Conversation {
             Err(challenge) => {
                 let description = format!("[ AccessManager.Reject ] : [ {challenge}");
                 answers.push(answer::refused(command.transaction, "NetConnection.Connect.Rejected", &description));
-                return Err(End::reason("it is asked for a password"));
+                return Err(End::Reason(format!("it is asked for its user: {challenge}")));
             }
         }
         self.app = Some(app.to_owned());
@@ -410,9 +410,13 @@ const PING: u8 = 6;
 const PONG: u16 = 7;
 
 /// The first half of the challenge: the client comes again with its user.
-const NEEDS_USER: &str = "code=403 need auth; authmod=adobe ] : ";
+const NEEDS_USER: &str = "code=403 need auth; authmod=adobe ] : publishing needs a user; for credentials behind the key, leave the path out of \
+     the server's address";
 const NO_VIEWERS: &str = "this server takes streams by RTMP and sends them by RTSP, HTTP and WebSocket; view rtsp://HOST:8554/NAME";
 const NO_CREDENTIALS: &str = "publishing needs a user or a signed link: give rtmp://NAME:PASSWORD@HOST/STREAM (OBS: use authentication, \
      with the stream in the server's address), or put ?user=NAME&pass=PASSWORD or the link's ?expires=...&sig=... behind the key";
 const READABLE: &str = "everybody on the way could read the password in this address; use rtmps://, or \
      rtmp://NAME:PASSWORD@HOST/STREAM (OBS: use authentication, with the stream in the server's address)";
+
+#[cfg(test)]
+mod tests;

@@ -250,7 +250,7 @@ impl Clip {
         });
         let audio = self.tracks.audio.as_ref().map(|track| match &track.codec {
             AudioCodec::Aac { config } => [&b"\x90mp4a"[..], config].concat(),
-            AudioCodec::Opus => [b"\x90OpusOpusHead\x01", &[track.channels][..], &[0; 9]].concat(),
+            _ => [b"\x90OpusOpusHead\x01", &[track.channels][..], &[0; 9]].concat(),
         });
         let tagged = |kind, tag: Option<Vec<u8>>| tag.map(|tag| (kind, tag));
         tagged(kind::VIDEO, video).into_iter().chain(tagged(kind::AUDIO, audio)).collect()

@@ -1,0 +1,108 @@
+//! All that a client can send, from its bytes to the units of a stream.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use bolero::{check, produce};
+use freshwire_media::rtmp::amf0::{self, object};
+use freshwire_media::rtmp::{Bounds, MessageReader};
+use tokio::sync::watch;
+
+use super::*;
+use crate::access::{Access, Password, Rights, Rules, User};
+use crate::config::{HubConfig, Limits};
+use crate::hub::Hub;
+
+fn context() -> Arc<Context> {
+    let hub = Hub::new(HubConfig { max_streams: 2, ..HubConfig::default() }).expect("a hub");
+    let user = User { password: Password::from_plain("anna", "sesame"), rights: Rights::all() };
+    let anonymous = Rights { publish: ["live".to_owned()].into_iter().collect(), ..Rights::default() };
+    let rules = Rules { users: [("anna".to_owned(), user)].into(), anonymous, ..Rules::default() };
+    Arc::new(Context::new(hub, Access::new(rules), Limits::default(), watch::channel(false).1))
+}
+
+fn conversation(context: &Arc<Context>) -> Conversation {
+    Conversation {
+        context: Arc::clone(context),
+        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 4000)),
+        is_private: true,
+        app: None,
+        user: None,
+        session: None,
+        lease: None,
+        began: Instant::now(),
+        heard: Instant::now(),
+        pace: Pace::new(),
+        talk: ControlTraffic::new(),
+    }
+}
+
+fn command(name: &str, values: &[Value]) -> (u8, Vec<u8>) {
+    (kind::COMMAND, amf0::write_all([name.into(), 1.0.into()].iter().chain(values)))
+}
+
+fn pieces() -> Vec<(u8, Vec<u8>)> {
+    let connect = |app: &str| command("connect", &[object([("app", app.into())])]);
+    let tag = |kind, body: &[u8]| (kind, body.to_vec());
+    vec![
+        connect("live"),
+        connect("live?authmod=adobe&user=anna"),
+        connect("live?authmod=adobe&user=anna&challenge=1&response=2&opaque=3"),
+        command("createStream", &[Value::Null]),
+        command("publish", &[Value::Null, "".into()]),
+        command("publish", &[Value::Null, "~low?user=anna&pass=sesame".into()]),
+        command("deleteStream", &[Value::Null, 1.0.into()]),
+        command("play", &[Value::Null, "cam".into()]),
+        (kind::DATA, amf0::write_all(&["onMetaData".into(), object([("videocodecid", 7.0.into())])])),
+        tag(kind::VIDEO, b"\x17\0\0\0\0\x01\x42\xc0\x1e\xff\xe1\0\x05\x67\x42\xc0\x1e\x01\x01\0\x03\x68\xce\x02"),
+        tag(kind::VIDEO, b"\x17\x01\0\0\0\0\0\0\x02\x65\x88"),
+        tag(kind::AUDIO, b"\xaf\0\x11\x90"),
+        tag(kind::AUDIO, b"\xaf\x01\x21\x10\x04"),
+        tag(kind::AGGREGATE, b"\x08\0\0\x03\0\0\0\0\0\0\0\xaf\x01\x21\0\0\0\x0e"),
+        tag(kind::USER_CONTROL, &[0, 6, 0, 0, 0, 1]),
+        tag(kind::SET_CHUNK_SIZE, &[0, 0, 0, 40]),
+        tag(kind::COMMAND_AMF3, b"\0\x02\0\x01x"),
+    ]
+}
+
+/// Whatever comes, the answers are RTMP, the server goes on, and the name is free in the end.
+#[test]
+fn any_session() {
+    let context = context();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime");
+    let pieces = pieces();
+    let steps = produce::<Vec<(u8, u32, Vec<u8>)>>().with().len(0..12usize);
+    check!().with_iterations(1000).with_generator(steps).for_each(|steps| {
+        let mut bytes = Vec::new();
+        // Most sessions begin well.
+        let is_usual = steps.first().is_none_or(|(choice, ..)| choice % 4 > 0);
+        let begin = [0, 3, 4, 9, 11].map(|piece| (piece, 0, Vec::new()));
+        for (choice, time, rest) in begin.iter().filter(|_| is_usual).chain(steps) {
+            let Some((kind, body)) = pieces.get(usize::from(*choice) % 20) else {
+                bytes.extend(rest);
+                continue;
+            };
+            let body = [&body[..], rest].concat();
+            let message = Message { timestamp: *time, kind: *kind, stream: 1, body };
+            message.write(3 + choice % 4, 128, &mut bytes);
+        }
+        runtime.block_on(async {
+            let mut conversation = conversation(&context);
+            let mut reader = MessageReader::new(Bounds { message: MOST_COMMAND_BYTES, chunk_streams: 8 });
+            reader.push(&bytes);
+            while let Some(Ok(message)) = reader.next() {
+                let mut answers = Answers::new();
+                let done = conversation.take(&message, &mut answers).await;
+                for (_, answer) in answers.iter().filter(|(_, answer)| answer.kind == kind::COMMAND) {
+                    Command::read(answer).expect("a command");
+                }
+                if done.is_err() {
+                    break;
+                }
+            }
+            conversation.unpublish("the end");
+        });
+        let is_free = |name: &str| context.hub.find(name).is_none_or(|it| it.snapshot().origin.is_none());
+        assert!(is_free("live"));
+    });
+}

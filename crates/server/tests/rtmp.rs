@@ -30,7 +30,9 @@ fn application_and_key_name_the_stream() {
     let _rendition = scene.publish("", "live~low").unwrap();
     let names: Vec<_> = scene.snapshot("live").unwrap().renditions.into_iter().map(|it| it.name).collect();
     assert_eq!(names, ["main", "low"]);
-    for (app, key, why) in [("", "", "names no stream"), ("", "live.ts", "marks the address"), ("a", "_/b/../c", "a dot")] {
+    for (app, key, why) in
+        [("", "", "names no stream"), ("", "live.ts", "marks the address"), ("a", "_/b/../c", "a dot")]
+    {
         let refusal = scene.publish(app, key).err().unwrap();
         assert!(refusal.starts_with("NetStream.Publish.BadName") && refusal.contains(why), "{refusal}");
     }
@@ -63,7 +65,8 @@ fn credentials_are_those_of_the_rules() {
     ] {
         scene.publish(app, key).unwrap_or_else(|why| panic!("{app} {key}: {why}"));
     }
-    let forged = LinkKey::new("another of the same length").query(Right::Publish, "live", u64::from(u32::MAX));
+    let forged =
+        LinkKey::new("another of the same length").query(Right::Publish, "live", u64::from(u32::MAX));
     for (key, why) in [
         ("live", "needs a user or a signed link"),
         ("live?user=studio&pass=sesame", "wrong user or password"),
@@ -72,10 +75,16 @@ fn credentials_are_those_of_the_rules() {
         (format!("live?{forged}").as_str(), "the link is not valid"),
     ] {
         let refusal = scene.publish("", key).err().unwrap();
-        assert!(refusal.starts_with("NetStream.Publish.Unauthorized") && refusal.contains(why), "{key}: {refusal}");
+        assert!(
+            refusal.starts_with("NetStream.Publish.Unauthorized") && refusal.contains(why),
+            "{key}: {refusal}"
+        );
     }
     let asked = scene.publish("live", "").err().unwrap();
-    assert!(asked.starts_with("[ AccessManager.Reject ] : [ code=403 need auth; authmod=adobe ] : publishing"), "{asked}");
+    assert!(
+        asked.starts_with("[ AccessManager.Reject ] : [ code=403 need auth; authmod=adobe ] : publishing"),
+        "{asked}"
+    );
     assert!(scene.server.context().counters.denied.value() >= 5);
 }
 
@@ -142,9 +151,15 @@ fn each_codec_comes_to_viewers() {
         std::thread::sleep(std::time::Duration::from_secs(1));
         scene.runtime.block_on(scene.server.stop());
         let output = player.wait_with_output().unwrap();
-        let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        let decoded = said.lines().filter_map(|line| line.strip_prefix("frame=")?.trim().parse::<usize>().ok()).last();
-        assert!(decoded.unwrap() >= clip.pictures(), "{video}: {decoded:?} of {}\n{errors}\n{stream:?}", clip.pictures());
+        let (said, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let decoded =
+            said.lines().filter_map(|line| line.strip_prefix("frame=")?.trim().parse::<usize>().ok()).last();
+        assert!(
+            decoded.unwrap() >= clip.pictures(),
+            "{video}: {decoded:?} of {}\n{errors}\n{stream:?}",
+            clip.pictures()
+        );
     }
 }
 

@@ -251,7 +251,8 @@ fn welcome(server: &Server) {
     }
     if invitations.is_empty() && calls.is_empty() {
         say(
-            "no stream yet: publish one, such as with ffmpeg ... -f rtsp -rtsp_transport tcp rtsp://127.0.0.1:8554/live",
+            "no stream yet: publish one, such as with ffmpeg ... -f rtsp -rtsp_transport tcp rtsp://127.0.0.1:8554/live, or from OBS \
+             to rtmp://127.0.0.1/live",
         );
     }
     if !invitations.is_empty() {

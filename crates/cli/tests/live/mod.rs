@@ -145,6 +145,7 @@ impl Server {
     pub(crate) fn start_on([rtsp, http]: [&str; 2], arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_freshwire"));
         command.args(["serve", "--listen-rtsp", rtsp, "--listen-http", http, "--listen-internal", "none"]);
+        command.args(["--listen-rtmp", "127.0.0.1:0"]);
         let server = Self(Program::start(command.args(arguments).stdin(Stdio::piped())));
         server.0.says("\nhttp ");
         server

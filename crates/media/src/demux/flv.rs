@@ -204,7 +204,11 @@ impl Flv {
     /// Why nothing has been given although tags come, in words for a person.
     pub fn complaint(&self) -> String {
         if self.video.is_none() && self.sound.is_none() {
-            let tracks = if self.skipped.is_empty() { String::new() } else { format!("; {}", self.skipped.join(", ")) };
+            let tracks = if self.skipped.is_empty() {
+                String::new()
+            } else {
+                format!("; {}", self.skipped.join(", "))
+            };
             return format!("no sequence header has come{tracks}");
         }
         let Faults { damaged, undecodable, .. } = self.faults();

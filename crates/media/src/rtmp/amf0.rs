@@ -187,10 +187,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn nested(
-        &mut self,
-        read: impl FnOnce(&mut Self) -> Result<Value, AmfError>,
-    ) -> Result<Value, AmfError> {
+    fn nested(&mut self, read: impl FnOnce(&mut Self) -> Result<Value, AmfError>) -> Result<Value, AmfError> {
         self.depth += 1;
         if self.depth > MOST_DEPTH {
             return Err(AmfError::Depth);

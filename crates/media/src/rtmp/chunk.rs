@@ -95,7 +95,9 @@ pub enum ChunkError {
     #[error("a message of chunk stream {0} begins within another one; the bytes are no RTMP")]
     Torn(u32),
     /// A message above the limit.
-    #[error("a message of {len} bytes, more than the limit of {limit}; lower the bit rate or the size of pictures")]
+    #[error(
+        "a message of {len} bytes, more than the limit of {limit}; lower the bit rate or the size of pictures"
+    )]
     TooLarge {
         /// What it says, or the incomplete ones together.
         len: usize,
@@ -245,7 +247,8 @@ impl MessageReader {
         }
         let len = fields.get(3..6).and_then(|len| len.first_chunk()).map(|len| from_u24(*len) as usize);
         let kind = fields.get(6).copied();
-        let stream = fields.get(7..).and_then(|stream| stream.first_chunk()).map(|id| u32::from_le_bytes(*id));
+        let stream =
+            fields.get(7..).and_then(|stream| stream.first_chunk()).map(|id| u32::from_le_bytes(*id));
         let limit = self.bounds.message;
         if let Some(len) = len.filter(|&len| len > limit) {
             return Err(ChunkError::TooLarge { len, limit });

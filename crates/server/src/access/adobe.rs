@@ -65,11 +65,7 @@ impl Access {
     }
 
     /// The user that the answer proves.
-    pub(crate) fn prove(
-        &self,
-        answer: &AdobeAnswer<'_>,
-        peer: SocketAddr,
-    ) -> Result<ProvenUser, AdobeError> {
+    pub(crate) fn prove(&self, answer: &AdobeAnswer<'_>, peer: SocketAddr) -> Result<ProvenUser, AdobeError> {
         let now = Now::read();
         if self.memory.throttle.blocks(peer.ip(), now.monotonic, FAILURES) {
             return Err(AdobeError::Throttled);

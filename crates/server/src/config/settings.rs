@@ -147,7 +147,8 @@ impl Config {
             check_network(&format!("streams.{name}"), network)?;
         }
         let public = [self.rtsp, self.rtmp, self.http].map(|listen| [listen.plain, listen.tls]);
-        let Some(exposed) = public.into_iter().flatten().flatten().find(|address| !is_loopback(address.ip())) else {
+        let Some(exposed) = public.into_iter().flatten().flatten().find(|address| !is_loopback(address.ip()))
+        else {
             return Ok(());
         };
         if self.open || self.has_credentials() || self.access.anonymous != Rights::default() {
@@ -198,8 +199,7 @@ impl Config {
         if self.tls.is_none() {
             return;
         }
-        let all =
-            [(&mut self.rtsp, RTSP_PORTS), (&mut self.rtmp, RTMP_PORTS), (&mut self.http, HTTP_PORTS)];
+        let all = [(&mut self.rtsp, RTSP_PORTS), (&mut self.rtmp, RTMP_PORTS), (&mut self.http, HTTP_PORTS)];
         for (listen, (_, port)) in all {
             if listen.tls.is_none() {
                 let ip = listen.plain.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip());

@@ -50,6 +50,8 @@ fn all_sections() {
         r#"
         [rtsp]
         listen = ":8554"
+        [rtmp]
+        listen = ":1935"
         [http]
         listen = "none"
         tls_listen = "[::1]:443"
@@ -88,6 +90,8 @@ fn all_sections() {
     )
     .unwrap();
     assert_eq!(config.rtsp, Listen { plain: address("[::]:8554"), tls: address("[::]:8322") });
+    assert_eq!(config.rtmp, Listen { plain: address("[::]:1935"), tls: address("[::]:1936") });
+    assert!(config.requires_rtmp && !Config::default().requires_rtmp);
     assert_eq!(config.http, Listen { plain: None, tls: address("[::1]:443") });
     assert_eq!(config.internal, None);
     assert_eq!(config.tls, Some(TlsFiles { certificate: "etc/c.pem".into(), key: "/k.pem".into() }));
@@ -298,8 +302,8 @@ fn a_base_path_is_a_path() {
 fn settings_that_need_a_restart_are_named() {
     let old = Config::default();
     let new =
-        parse("[rtsp]\nlisten = \":1\"\n[hub]\nlatency = \"1s\"\n[limits]\nmax_connections = 1\n[process]\nnice = 0").unwrap();
-    assert_eq!(old.fixed_differences(&new), ["rtsp", "process", "hub"]);
+        parse("[rtsp]\nlisten = \":1\"\n[rtmp]\nlisten = \":2\"\n[hub]\nlatency = \"1s\"\n[limits]\nmax_connections = 1\n[process]\nnice = 0").unwrap();
+    assert_eq!(old.fixed_differences(&new), ["rtsp", "rtmp", "process", "hub"]);
     assert!(old.fixed_differences(&old.clone()).is_empty());
 }
 

@@ -69,7 +69,8 @@ pub(super) async fn run(conn: Conn, context: Arc<Context>) {
     let (peer, encrypted) = (conn.peer_addr(), conn.is_encrypted());
     let began = Instant::now();
     let mut shutdown = context.shutdown.clone();
-    let handshake = tokio::time::timeout(context.limits().request_timeout, Wire::accept(conn, MOST_COMMAND_BYTES));
+    let handshake =
+        tokio::time::timeout(context.limits().request_timeout, Wire::accept(conn, MOST_COMMAND_BYTES));
     let wire = tokio::select! {
         wire = handshake => wire.unwrap_or(Err(WireError::Handshake("the handshake stays incomplete"))),
         _ = shutdown.wait_for(|stopped| *stopped) => return,
@@ -156,7 +157,8 @@ impl Conversation {
             kind::COMMAND | kind::COMMAND_AMF3 => {
                 self.pace.request().await;
                 self.context.counters.rtmp_commands.add_one();
-                let command = Command::read(message).inspect_err(|_| self.context.counters.bad_requests.add_one())?;
+                let command =
+                    Command::read(message).inspect_err(|_| self.context.counters.bad_requests.add_one())?;
                 self.command(&command, answers)
             }
             kind::USER_CONTROL => {
@@ -206,7 +208,11 @@ impl Conversation {
             other => {
                 tracing::debug!(command = other, "an unknown command");
                 if transaction != 0.0 {
-                    answers.push(answer::refused(transaction, "NetConnection.Call.Failed", "unknown command"));
+                    answers.push(answer::refused(
+                        transaction,
+                        "NetConnection.Call.Failed",
+                        "unknown command",
+                    ));
                 }
             }
         }
@@ -223,7 +229,11 @@ impl Conversation {
             Ok(user) => self.user = user,
             Err(challenge) => {
                 let description = format!("[ AccessManager.Reject ] : [ {challenge}");
-                answers.push(answer::refused(command.transaction, "NetConnection.Connect.Rejected", &description));
+                answers.push(answer::refused(
+                    command.transaction,
+                    "NetConnection.Connect.Rejected",
+                    &description,
+                ));
                 return Err(End::Reason(format!("it is asked for its user: {challenge}")));
             }
         }

@@ -14,6 +14,7 @@ fn config(streams: &[(&str, &str)]) -> Config {
     let stream = |&(name, source): &(&str, &str)| (name.to_owned(), parse_source(source).unwrap().into());
     Config {
         rtsp: listen,
+        rtmp: listen,
         http: listen,
         internal: Some(any),
         streams: streams.iter().map(stream).collect(),
@@ -63,7 +64,9 @@ async fn a_person_is_shown_the_addresses_that_matter() {
     std::fs::write(&certificate, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     config.tls = Some(crate::config::TlsFiles { certificate, key });
-    (config.http.tls, config.rtsp.tls) = (config.http.plain, config.rtsp.plain);
+    for listen in [&mut config.http, &mut config.rtsp, &mut config.rtmp] {
+        listen.tls = listen.plain;
+    }
     config.base_path = crate::config::BasePath::parse("/cam").unwrap();
     let server = Server::start(config).await.unwrap();
     let [http, https, rtsp, rtsps] = ["http", "https", "rtsp", "rtsps"].map(|name| address(&server, name));
@@ -81,7 +84,7 @@ async fn a_person_is_shown_the_addresses_that_matter() {
     let calls = server.calls();
     let [(name, lines)] = &calls[..] else { panic!("{calls:?}") };
     let text = lines.join("\n");
-    assert!(*name == "state" && lines.len() == 14 && !text.contains("ffplay"), "{text}");
+    assert!(*name == "state" && lines.len() == 16 && !text.contains("ffplay"), "{text}");
     for (web, socket, at) in [("http", "ws", http), ("https", "wss", https)] {
         for expected in [
             format!("{web}://{at}/cam/state/watch"),
@@ -94,6 +97,9 @@ async fn a_person_is_shown_the_addresses_that_matter() {
         }
     }
     assert!(text.contains(&format!("rtsps://{rtsps}/state")), "{text}");
+    let [rtmp, rtmps] = ["rtmp", "rtmps"].map(|name| address(&server, name));
+    assert!(text.contains(&format!("rtmp://{rtmp}/state")), "{text}");
+    assert!(text.ends_with(&format!("-f flv rtmps://{rtmps}/state")), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,11 +157,17 @@ async fn a_failed_start_names_the_remedy() {
         config.rtsp.plain = Some(address.parse().unwrap());
         config
     };
+    let mut without_rtmp = config(&[]);
+    without_rtmp.rtmp.plain = taken.local_addr().ok();
+    let server = Server::start(without_rtmp.clone()).await.unwrap();
+    assert!(server.addresses().iter().all(|address| address.protocol != "rtmp"), "it was not asked for");
+    without_rtmp.requires_rtmp = true;
     let mut no_certificate = config(&[]);
     let nowhere = std::path::PathBuf::from("/nowhere.pem");
     no_certificate.tls = Some(crate::config::TlsFiles { certificate: nowhere.clone(), key: nowhere });
     for (config, expected) in [
         (listening_on(&taken.local_addr().unwrap().to_string()), "another program listens there; end it"),
+        (without_rtmp, "choose another port (--listen-rtsp, --listen-rtmp"),
         (listening_on("192.0.2.1:8554"), "can be reached from other machines"),
         (config(&[("x", "/nowhere/film.ts")]), "give a file that exists"),
         (no_certificate, "cannot read the certificate /nowhere.pem"),

@@ -73,9 +73,11 @@ fn rubbish_ends_one_connection_only() {
     ends(&mut flood.socket);
     good.send(kind::AUDIO, 1, 0, &[0xaf, 0, 0x11, 0x90]);
     good.send(kind::AUDIO, 1, 0, &[0xaf, 1, 0x21, 0x10, 4]);
-    wait_for("the other's sound", PATIENCE, || scene.units("live") > 0 || {
-        good.send(kind::AUDIO, 1, 2000, &[0xaf, 1, 0x21, 0x10, 4]);
-        false
+    wait_for("the other's sound", PATIENCE, || {
+        scene.units("live") > 0 || {
+            good.send(kind::AUDIO, 1, 2000, &[0xaf, 1, 0x21, 0x10, 4]);
+            false
+        }
     });
     assert_eq!(scene.server.context().tasks.panics(), 0);
 }

@@ -88,7 +88,11 @@ fn ffmpeg_answers_the_challenge_and_shows_refusals() {
         (format!("rtmp://studio:s&same@{at}/other"), "this user may not publish this stream"),
     ] {
         let mut command = Command::new("ffmpeg");
-        command.args("-nostdin -v error -i".split(' ')).arg(&clip).args("-c copy -f flv".split(' ')).arg(&url);
+        command
+            .args("-nostdin -v error -i".split(' '))
+            .arg(&clip)
+            .args("-c copy -f flv".split(' '))
+            .arg(&url);
         let output = command.output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && errors.contains(why), "{url}: {errors}");

@@ -91,9 +91,11 @@ impl Client {
     /// Connected to the application; the error has what the server says.
     pub(crate) fn connect(address: SocketAddr, app: &str) -> Result<Self, String> {
         let mut client = Self::open(address);
-        let info = object([("app", app.into()), ("type", "nonprivate".into()), ("flashVer", "FMLE/3.0".into())]);
+        let info =
+            object([("app", app.into()), ("type", "nonprivate".into()), ("flashVer", "FMLE/3.0".into())]);
         let (name, values) = client.call("connect", vec![info]);
-        let described = || values.last().and_then(|info| info.get("description")?.as_str().map(str::to_owned));
+        let described =
+            || values.last().and_then(|info| info.get("description")?.as_str().map(str::to_owned));
         if name == "_error" {
             return Err(described().expect("a description"));
         }
@@ -154,7 +156,8 @@ impl Client {
             if name != "onStatus" {
                 continue;
             }
-            let text = |name: &str| values.last().and_then(|info| info.get(name)?.as_str()).unwrap_or_default();
+            let text =
+                |name: &str| values.last().and_then(|info| info.get(name)?.as_str()).unwrap_or_default();
             return Some(format!("{}: {}", text("code"), text("description")));
         }
     }

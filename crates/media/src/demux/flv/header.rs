@@ -1,7 +1,7 @@
 //! Sequence headers: the decoder configurations of MP4 (ISO/IEC 14496-15 and the bindings of AV1 and Opus).
 
-use crate::unit::{AudioCodec, AudioTrack};
 use crate::aac;
+use crate::unit::{AudioCodec, AudioTrack};
 
 /// What a sequence header says of pictures whose NAL units have lengths before them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -38,10 +38,10 @@ fn read(tags: &[(u8, u32, &[u8])]) -> (Vec<Event>, Flv) {
     (events, flv)
 }
 
-fn units(events: &[Event], kind: Kind) -> Vec<&Unit> {
-    let unit = |event| match event {
-        &Event::Unit(ref unit) if unit.head.kind == kind => Some(unit),
-        _ => None,
+fn units<'a>(events: &'a [Event], kind: Kind) -> Vec<&'a Unit> {
+    let unit = |event: &'a Event| match event {
+        Event::Unit(unit) if unit.head.kind == kind => Some(unit),
+        Event::Unit(_) | Event::Tracks(_) => None,
     };
     events.iter().filter_map(unit).collect()
 }
@@ -70,7 +70,10 @@ fn ffmpegs_tags_give_what_its_transport_stream_gives() {
         let start = |units: &[&Unit]| units[0].head.pts.as_nanos();
         let (first, other) = (start(&ours), start(&theirs));
         for (ours, theirs) in ours.iter().zip(&theirs) {
-            assert_eq!((&ours.bytes, ours.head.key, ours.refs), (&theirs.bytes, theirs.head.key, theirs.refs));
+            assert_eq!(
+                (&ours.bytes, ours.head.key, ours.refs),
+                (&theirs.bytes, theirs.head.key, theirs.refs)
+            );
             let distance = (ours.head.pts.as_nanos() - first) - (theirs.head.pts.as_nanos() - other);
             assert!(distance.abs() <= 2_000_000, "{distance}");
         }
@@ -91,8 +94,19 @@ fn times_go_on_where_32_bits_end() {
 fn another_size_in_mid_stream_changes_the_track() {
     let Some(file) = clip("flv") else { return };
     let larger = made(&[
-        "-f", "lavfi", "-i", "testsrc2=size=192x128:rate=25", "-frames:v", "30", "-c:v", "libx264", "-pix_fmt",
-        "yuv420p", "-f", "flv", "-",
+        "-f",
+        "lavfi",
+        "-i",
+        "testsrc2=size=192x128:rate=25",
+        "-frames:v",
+        "30",
+        "-c:v",
+        "libx264",
+        "-pix_fmt",
+        "yuv420p",
+        "-f",
+        "flv",
+        "-",
     ]);
     let Some(larger) = larger else { return };
     let mut both = tags(&file);
@@ -120,7 +134,11 @@ fn enhanced_tags_give_units() {
         let (events, flv) = read(&tags);
         let units = units(&events, Kind::Video);
         assert_eq!((units.len(), flv.faults().undecodable), (frames.len(), 0));
-        assert!(units.windows(2).all(|pair| pair[1].head.pts.as_nanos() - pair[0].head.pts.as_nanos() == 40_000_000));
+        assert!(
+            units
+                .windows(2)
+                .all(|pair| pair[1].head.pts.as_nanos() - pair[0].head.pts.as_nanos() == 40_000_000)
+        );
         let codec = &events.iter().find_map(|event| match event {
             Event::Tracks(tracks) => tracks.video.clone(),
             Event::Unit(_) => None,
@@ -134,10 +152,12 @@ fn enhanced_tags_give_units() {
 fn a_stream_without_headers_says_what_it_lacks() {
     let Some(file) = clip("flv") else { return };
     let all = tags(&file);
-    let (events, flv) = read(&all.iter().copied().filter(|(_, _, body)| body.get(1) != Some(&0)).collect::<Vec<_>>());
+    let (events, flv) =
+        read(&all.iter().copied().filter(|(_, _, body)| body.get(1) != Some(&0)).collect::<Vec<_>>());
     assert!(events.is_empty());
     assert_eq!(flv.complaint(), "no sequence header has come");
-    let keyless = all.iter().copied().filter(|(kind, _, body)| *kind == 9 && (body[0] >> 4 == 2 || body[1] == 0));
+    let keyless =
+        all.iter().copied().filter(|(kind, _, body)| *kind == 9 && (body[0] >> 4 == 2 || body[1] == 0));
     let (events, flv) = read(&keyless.collect::<Vec<_>>());
     assert!(events.is_empty() && flv.complaint().starts_with("no keyframe has come; 72 pictures"), "{flv:?}");
     let (_, flv) = read(&[(8, 0, &[0x2f, 1, 2]), (8, 20, &[0x2f, 1, 2])]);
@@ -148,12 +168,16 @@ fn a_stream_without_headers_says_what_it_lacks() {
 fn damage_costs_pictures_and_not_the_stream() {
     let Some(file) = clip("flv") else { return };
     let all = tags(&file);
-    let at = all.iter().rposition(|(kind, _, body)| *kind == 9 && body[0] >> 4 == 1 && body[1] == 1).expect("a key");
+    let at = all
+        .iter()
+        .rposition(|(kind, _, body)| *kind == 9 && body[0] >> 4 == 1 && body[1] == 1)
+        .expect("a key");
     let mut bodies: Vec<Vec<u8>> = all.iter().map(|(_, _, body)| body.to_vec()).collect();
     // A length beyond the end, in the picture before the last key picture.
     let before = all[..at].iter().rposition(|(kind, ..)| *kind == 9).expect("a picture");
     bodies[before][5..9].fill(0xff);
-    let tags: Vec<_> = all.iter().zip(&bodies).map(|((kind, time, _), body)| (*kind, *time, &body[..])).collect();
+    let tags: Vec<_> =
+        all.iter().zip(&bodies).map(|((kind, time, _), body)| (*kind, *time, &body[..])).collect();
     let (events, flv) = read(&tags);
     assert_eq!((units(&events, Kind::Video).len(), flv.faults().damaged), (74, 1));
 }
@@ -191,7 +215,8 @@ fn any_tags() {
     ];
     let tags = produce::<Vec<(u8, u32, Vec<u8>)>>().with().len(0..12usize);
     check!().with_iterations(ITERATIONS).with_generator(tags).for_each(|tags| {
-        let mut flv = Flv::new(Config { max_unit_bytes: 4096, ..Config::default() }, MediaTime::from_nanos(0));
+        let mut flv =
+            Flv::new(Config { max_unit_bytes: 4096, ..Config::default() }, MediaTime::from_nanos(0));
         for (choice, time, rest) in tags {
             let start = starts.get(usize::from(choice % 16)).copied().unwrap_or_default();
             let body = [start, rest].concat();

@@ -106,18 +106,16 @@ fn hostile_chunks_are_refused() {
         (chunk("03 000000 010001 09 01000000", b""), ChunkError::TooLarge { len: 65537, limit: 65536 }),
         (chunk("02 000000 000004 01 00000000", &[0x80, 0, 0, 0]), ChunkError::ChunkSize),
         (
-            [
-                chunk("04 000000 000081 09 01000000", &[9; 128]),
-                chunk("04 000000 000001 08 01000000", b"s"),
-            ]
-            .concat(),
+            [chunk("04 000000 000081 09 01000000", &[9; 128]), chunk("04 000000 000001 08 01000000", b"s")]
+                .concat(),
             ChunkError::Torn(4),
         ),
     ];
     for (bytes, error) in cases {
         assert_eq!(read(&bytes, 2), (Vec::new(), Some(error)));
     }
-    let many: Vec<u8> = (3..8).flat_map(|id| chunk(&format!("{id:02x} 000000 000000 09 01000000"), b"")).collect();
+    let many: Vec<u8> =
+        (3..8).flat_map(|id| chunk(&format!("{id:02x} 000000 000000 09 01000000"), b"")).collect();
     assert_eq!(read(&many, 9).1, Some(ChunkError::TooMany(4)));
 }
 

@@ -113,7 +113,7 @@ fn limits_are_those_of_all_publishers() {
 }
 
 #[test]
-fn viewers_are_told_where_to_view() {
+fn viewers_hear_where_to_view() {
     let scene = Scene::new("");
     let mut client = rtmp_rig::Client::connect(scene.address("rtmp"), "live").unwrap();
     client.command("play", vec![freshwire_media::rtmp::amf0::Value::Null, "cam".into()]);
@@ -153,10 +153,12 @@ fn each_codec_comes_to_viewers() {
         let output = player.wait_with_output().unwrap();
         let (said, errors) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        let decoded =
-            said.lines().filter_map(|line| line.strip_prefix("frame=")?.trim().parse::<usize>().ok()).last();
+        let decoded = said
+            .lines()
+            .filter_map(|line| line.strip_prefix("frame=")?.trim().parse::<usize>().ok())
+            .next_back();
         assert!(
-            decoded.unwrap() >= clip.pictures(),
+            decoded.unwrap() >= clip.pictures() && errors.is_empty(),
             "{video}: {decoded:?} of {}\n{errors}\n{stream:?}",
             clip.pictures()
         );

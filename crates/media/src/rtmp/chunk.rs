@@ -185,7 +185,7 @@ impl MessageReader {
         self.buffer.offset()
     }
 
-    /// Whether a message has begun and is not complete.
+    /// Whether a message is in progress.
     pub fn is_partial(&self) -> bool {
         self.incomplete > 0 || self.open.is_some() || !self.buffer.peek().is_empty()
     }

@@ -53,7 +53,7 @@ struct Conversation {
     is_private: bool,
     /// The application of `connect`; `None` before.
     app: Option<String>,
-    /// Who has answered a challenge at `connect`.
+    /// The user that answered a challenge at `connect`.
     user: Option<ProvenUser>,
     session: Option<PublishSession>,
     lease: Option<Lease>,
@@ -242,8 +242,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Who it is, if its application says so by the answer to a challenge. The error is what a client takes for the
-    /// challenge.
+    /// The user, if its application has the answer to a challenge. The error is what a client takes for the challenge.
     ///
     /// Clients that know a password say so only when they are asked here, before the key is known. An application
     /// without a path asks nobody, so that a key can have the credentials.

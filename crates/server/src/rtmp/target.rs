@@ -12,7 +12,7 @@ pub(super) struct Target {
     pub(super) stream: String,
     /// The rendition's, behind `~`.
     pub(super) rendition: Option<String>,
-    /// What is behind `?` in the key and in the application, for signed links.
+    /// The parts behind `?` of the key and of the application, for signed links.
     pub(super) query: Option<String>,
     /// `user` and `pass` in the query.
     pub(super) credentials: Option<(String, String)>,
@@ -27,7 +27,7 @@ pub(super) enum TargetError {
     Length,
     #[error("the stream's name has control characters or is not UTF-8")]
     Characters,
-    #[error("what is behind ? in the address is longer than {MOST_QUERY_BYTES} bytes")]
+    #[error("the query, behind ? in the address, is longer than {MOST_QUERY_BYTES} bytes")]
     Query,
 }
 
@@ -68,7 +68,7 @@ impl Target {
     }
 }
 
-/// What is in front of the first `?` and what is behind it.
+/// The parts in front of the first `?` and behind it.
 pub(super) fn split_query(text: &str) -> (&str, Option<&str>) {
     text.split_once('?').map_or((text, None), |(before, query)| (before, Some(query)))
 }

@@ -94,7 +94,7 @@ pub(crate) struct Command {
     pub(crate) name: String,
     /// The number that the answer has to name; 0 of those without an answer.
     pub(crate) transaction: f64,
-    /// What is behind the number: the command's object, or null, and its arguments.
+    /// The rest: the command's object, or null, and its arguments.
     pub(crate) values: Vec<Value>,
     /// The message stream that it is about.
     pub(crate) stream: u32,

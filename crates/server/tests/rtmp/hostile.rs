@@ -94,7 +94,7 @@ fn announcements_take_no_memory() {
     let piece = vec![0; 60_000];
     for id in 4..6 {
         publisher.socket.write_all(&announce([0xff, 0xff, 0xf0], id)).unwrap();
-        // Of each message all chunks but the last. The server may end it in the middle.
+        // All chunks of a message but the last. The server may end it in the middle.
         for chunk in 0..270 {
             let header: &[u8] = if chunk == 0 { &[] } else { &[0xc0 | id] };
             let _ = publisher.socket.write_all(&[header, &piece].concat());

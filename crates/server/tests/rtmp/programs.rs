@@ -123,16 +123,16 @@ fn gstreamer_publishes_with_both_of_its_sinks() {
     let at = scene.address("rtmp");
     // The newer one wants an application and a key, one of which may be empty.
     let sinks = [
-        (format!("rtmp2sink location=rtmp://studio:s%26same@{at}/live/new"), "live/new"),
-        (format!("rtmp2sink location=rtmp://studio:s%26same@{at}/live/"), "live"),
-        (format!("rtmp2sink location=rtmp://{at}//live?user=studio&pass=s%26same"), "live"),
-        (format!("rtmpsink location=rtmp://{at}/live?user=studio&pass=s%26same"), "live"),
+        (format!("! rtmp2sink location=rtmp://studio:s%26same@{at}/live/new"), "live/new"),
+        (format!("! rtmp2sink location=rtmp://studio:s%26same@{at}/live/"), "live"),
+        (format!("! rtmp2sink location=rtmp://{at}//live?user=studio&pass=s%26same"), "live"),
+        (format!("! rtmpsink location=rtmp://{at}/live?user=studio&pass=s%26same"), "live"),
     ];
     for (sink, stream) in sinks {
         wait_for("the name", PATIENCE, || !scene.is_published(stream));
         let before = scene.units(stream);
         let pipeline = format!(
-            "flvmux name=mux streamable=true ! {sink} videotestsrc is-live=true ! video/x-raw,format=I420 ! x264enc \
+            "flvmux name=mux streamable=true {sink} videotestsrc is-live=true ! video/x-raw,format=I420 ! x264enc \
              tune=zerolatency key-int-max=25 ! h264parse ! mux. audiotestsrc is-live=true ! voaacenc ! aacparse ! mux."
         );
         let mut command = Command::new("gst-launch-1.0");

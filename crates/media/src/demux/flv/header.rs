@@ -12,7 +12,7 @@ pub(super) struct NalHeader {
     pub(super) sets: Vec<u8>,
 }
 
-/// An `AVCDecoderConfigurationRecord`; `None` if it is damaged. What is behind the sets, encoders often leave out.
+/// An `AVCDecoderConfigurationRecord`; `None` if it is damaged. Encoders often leave out what comes behind the sets.
 pub(super) fn h264(bytes: &[u8]) -> Option<NalHeader> {
     let (&[1, _, _, _, lengths, count], mut rest) = bytes.split_first_chunk()? else { return None };
     let mut sets = Vec::new();

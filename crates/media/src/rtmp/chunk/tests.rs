@@ -73,7 +73,7 @@ fn chunk_streams_interleave() {
 }
 
 #[test]
-fn times_above_24_bits_may_be_left_out_where_a_message_continues() {
+fn long_times_may_be_left_out_where_a_message_continues() {
     let begin = chunk("04 ffffff 000081 09 01000000 01000000", &[9; 128]);
     for header in ["c4 01000000", "c4"] {
         let bytes = [begin.clone(), chunk(header, b"v"), chunk("04 ffffff 000000 09 01000000 fffffffe", b"")];

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::error::ForwardError;
 use crate::config::Target;
 use crate::net::Conn;
-use crate::rtmp::wire::{self, COMMANDS, CONTROL, Command, Incoming, MOST_COMMAND_BYTES, Wire, WireError};
+use crate::rtmp::wire::{self, COMMANDS, CONTROL, Command, FOUR_CC, Incoming, MOST_COMMAND_BYTES, Wire, WireError};
 use crate::tls;
 
 /// The time that a server has for each step, such as its handshake or the answer to a command. As for the answers of cameras.
@@ -20,9 +20,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What we call ourselves. Some platforms know encoders by "FMLE".
 const NAME: &str = concat!("FMLE/3.0 (compatible; freshwire ", env!("CARGO_PKG_VERSION"), ")");
-
-/// Codecs that the framing can carry and RTMP 1.0 does not have.
-const FOUR_CC: [&str; 4] = ["hvc1", "av01", "vp09", "Opus"];
 
 /// User control events (RTMP 1.0, 7.1.7).
 const PING_REQUEST: [u8; 2] = [0, 6];
@@ -46,11 +43,12 @@ pub(super) async fn publish(target: &Target) -> Result<Publishing, ForwardError>
     const SHAKE: &str = "shake hands";
     let wire = within(SHAKE, Wire::connect(conn, MOST_COMMAND_BYTES)).await?;
     let mut client = Client { wire: wire.map_err(|error| of_wire(error, SHAKE))? };
-    let info = within("open the application", client.open(target)).await??;
+    let properties = within("open the application", client.open(target)).await??;
     let message_stream = within("make a stream", client.create_stream()).await??;
     within("take the stream", client.publish(target, message_stream)).await??;
+    let is_enhanced = properties.iter().any(|value| value.get("fourCcList").is_some());
     let (conn, incoming) = client.wire.into_parts();
-    Ok(Publishing { conn, incoming, message_stream, is_enhanced: info.get("fourCcList").is_some() })
+    Ok(Publishing { conn, incoming, message_stream, is_enhanced })
 }
 
 async fn within<T>(step: &'static str, future: impl Future<Output = T>) -> Result<T, ForwardError> {
@@ -84,8 +82,8 @@ struct Client {
 }
 
 impl Client {
-    /// The server's properties.
-    async fn open(&mut self, target: &Target) -> Result<Value, ForwardError> {
+    /// The server's properties, and its state.
+    async fn open(&mut self, target: &Target) -> Result<Vec<Value>, ForwardError> {
         const STEP: &str = "open the application";
         let codecs = FOUR_CC.map(Value::from).into();
         let properties = object([
@@ -105,7 +103,7 @@ impl Client {
     async fn create_stream(&mut self) -> Result<u32, ForwardError> {
         const STEP: &str = "make a stream";
         self.send(command("createStream", 2, 0, vec![Value::Null]), STEP).await?;
-        let number = self.result(2, STEP).await?.as_number();
+        let number = self.result(2, STEP).await?.get(1).and_then(Value::as_number);
         let number = number.filter(|number| (0.0..=f64::from(u32::MAX)).contains(number));
         let missing = || ForwardError::Protocol("the answer to createStream has no number".to_owned());
         number.map(|number| number as u32).ok_or_else(missing)
@@ -134,15 +132,15 @@ impl Client {
         }
     }
 
-    /// The answer to a command: what is behind the command's object, or the object if that is all.
-    async fn result(&mut self, transaction: u32, step: &'static str) -> Result<Value, ForwardError> {
+    /// The values of the answer to a command.
+    async fn result(&mut self, transaction: u32, step: &'static str) -> Result<Vec<Value>, ForwardError> {
         loop {
             let command = self.command(step).await?;
             if command.transaction != f64::from(transaction) {
                 continue;
             }
             match command.name.as_str() {
-                "_result" => return Ok(command.values.into_iter().nth(1).unwrap_or(Value::Null)),
+                "_result" => return Ok(command.values),
                 "_error" => return Err(ForwardError::Refused { step, reason: reason(Status::of(&command)) }),
                 _ => {}
             }

@@ -3,7 +3,7 @@
 use freshwire_media::rtmp::amf0::{Value, object};
 use freshwire_media::rtmp::{Message, kind};
 
-use super::wire::{CHUNK_BYTES, COMMANDS, CONTROL, Command, control};
+use super::wire::{CHUNK_BYTES, COMMANDS, CONTROL, Command, FOUR_CC, control};
 
 /// Messages with their chunk streams.
 pub(super) type Answers = Vec<(u8, Message)>;
@@ -32,6 +32,7 @@ pub(super) fn connected(transaction: f64) -> Answers {
         ("code", "NetConnection.Connect.Success".into()),
         ("description", "connected".into()),
         ("objectEncoding", 0.0.into()),
+        ("fourCcList", Value::Array(FOUR_CC.map(Value::from).into())),
     ]);
     vec![
         (CONTROL, control(kind::WINDOW_ACKNOWLEDGEMENT_SIZE, WINDOW_BYTES)),

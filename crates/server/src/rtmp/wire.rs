@@ -30,6 +30,8 @@ pub(crate) const MOST_COMMAND_BYTES: usize = 64 << 10;
 const MOST_CHUNK_STREAMS: usize = 32;
 /// Payload bytes of the chunks that are written: few headers, and the size that OBS and ffmpeg are used to.
 pub(crate) const CHUNK_BYTES: usize = 4096;
+/// Codecs of Enhanced RTMP that are read and written.
+pub(crate) const FOUR_CC: [&str; 4] = ["hvc1", "av01", "vp09", "Opus"];
 /// The chunk stream of messages about the connection itself.
 pub(crate) const CONTROL: u8 = 2;
 /// The chunk stream of commands.

@@ -19,6 +19,7 @@ mod show;
 mod stream;
 mod threads;
 mod transfer;
+mod uplink;
 mod viewers;
 
 use std::path::PathBuf;
@@ -76,6 +77,8 @@ pub(crate) struct BenchArgs {
     mixed: mixed::MixedArgs,
     #[command(flatten)]
     receive: receive::ReceiveArgs,
+    #[command(flatten)]
+    uplink: uplink::UplinkArgs,
     /// Also draw what `a1` has measured, as a page: figures 2 and 3 of the A1 document.
     #[arg(long, value_name = "FILE")]
     figures: Option<PathBuf>,
@@ -116,6 +119,9 @@ enum What {
     Crowd,
     /// Large records to up to 256 receivers: copied and by reference, beside write(). Minutes.
     Transfer,
+    /// An encoder behind a weak uplink: pictures that are whole and on time at an RTMP server, through `freshwire serve`, beside ffmpeg and
+    /// OBS's rule. Half an hour; needs ffmpeg and nginx with its RTMP module.
+    Uplink,
 }
 
 /// Runs `freshwire-lab bench`.
@@ -141,6 +147,9 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     if args.what.contains(&What::Idle) {
         idle::measure(args.repeat, args.idle_connections as usize, args.idle_time, &mut report)?;
+    }
+    if args.what.contains(&What::Uplink) {
+        uplink::measure(&args.uplink, args.viewers.settle, &args.viewers.clips, args.repeat, &mut report)?;
     }
     if asked(What::Push) {
         say("push ...");

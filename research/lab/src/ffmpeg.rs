@@ -28,22 +28,18 @@ pub(crate) fn command() -> Command {
     command
 }
 
+/// Hands on the live stream of that format on its standard input, as it is coded; the output's arguments are missing.
+pub(crate) fn live(format: &str) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(["-hide_banner", "-loglevel", "error", "-fflags", "nobuffer"]);
+    command.args(["-f", format, "-i", "pipe:0", "-c", "copy"]).stdin(Stdio::piped()).stdout(Stdio::null());
+    command
+}
+
 /// Publishes the MPEG-TS on its standard input as the stream `live` by RTSP over TCP.
 pub(crate) fn publisher(server: SocketAddr) -> Command {
-    let mut command = Command::new(PROGRAM);
-    command.args([
-        "-hide_banner",
-        "-loglevel",
-        "error",
-        "-fflags",
-        "nobuffer",
-        "-f",
-        "mpegts",
-        "-i",
-        "pipe:0",
-    ]);
-    command.args(["-c", "copy", "-f", "rtsp", "-rtsp_transport", "tcp", &format!("rtsp://{server}/live")]);
-    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut command = live("mpegts");
+    command.args(["-f", "rtsp", "-rtsp_transport", "tcp", &format!("rtsp://{server}/live")]);
     command
 }
 

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use crate::results::{Age, Freezes, Recovery};
 
 /// The age of information over time: now minus the generation time of the newest unit that the receiver can decode.
@@ -52,6 +54,28 @@ impl AgeCurve {
         Age { mean_ns: area / time, peak_ns, share_above_deadline: above_ns as f64 / time }
     }
 
+    /// The age that is not exceeded in that share of the time from `span.start` to `span.end`.
+    pub(crate) fn quantile(&self, span: Range<u64>, share: f64) -> u64 {
+        let pieces: Vec<(u64, u64)> = self
+            .pieces()
+            .map(|(from, to, generated)| (from.max(span.start), to.min(span.end), generated))
+            .filter(|(from, to, _)| to > from)
+            .map(|(from, to, generated)| (from.saturating_sub(generated), to - from))
+            .collect();
+        let time: u64 = pieces.iter().map(|(_, length)| length).sum();
+        // Within a piece the age rises with the time.
+        let at_most = |age: u64| -> u64 {
+            pieces.iter().map(|(young, length)| age.saturating_sub(*young).min(*length)).sum()
+        };
+        let wanted = (time as f64 * share) as u64;
+        let (mut low, mut high) = (0, self.end_ns);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if at_most(middle) >= wanted { high = middle } else { low = middle + 1 }
+        }
+        low
+    }
+
     /// Gaps between shown frames above max(3 x mean, mean + 150 ms), where `interval_ns` is the source's mean distance
     /// of frames.
     ///
@@ -67,6 +91,11 @@ impl AgeCurve {
             freezes.longest_ns = freezes.longest_ns.max(gap);
         }
         freezes
+    }
+
+    /// The time beyond `limit_ns` of all waits for a newer unit, those for the first one and for the end of the run among them.
+    pub(crate) fn frozen(&self, limit_ns: u64) -> u64 {
+        self.pieces().map(|(from, to, _)| (to - from).saturating_sub(limit_ns)).sum()
     }
 
     /// How long after `return_ns` the age was at most `deadline_ns` for a second, or to the end of the run.
@@ -128,6 +157,16 @@ mod tests {
     }
 
     #[test]
+    fn quantiles_are_of_the_time() {
+        let age = |from: u64, to: u64, share| curve().quantile(from * MS..to * MS, share) / MS;
+        // 0 to 400 ms, then 100 to 200 ms.
+        assert_eq!([age(0, 400, 0.5), age(0, 400, 0.95), age(400, 500, 0.5)], [200, 380, 150]);
+        // Of 500 ms, 100 ms are below 100 ms, and two pieces share the next 100 ms.
+        assert_eq!([age(0, 500, 0.2), age(0, 500, 0.5), age(0, 500, 1.0)], [100, 175, 400]);
+        assert_eq!(age(600, 700, 0.5), 0, "nothing");
+    }
+
+    #[test]
     fn an_empty_stream_ages_from_the_start() {
         let age = AgeCurve::of([(0, None)], 1000 * MS).summary(250 * MS);
         assert_eq!(age, Age { mean_ns: 500e6, peak_ns: 1000 * MS, share_above_deadline: 0.75 });
@@ -143,6 +182,7 @@ mod tests {
         );
         assert_eq!(curve().freezes(120e6).count, 0, "360 ms is the threshold at 120 ms");
         assert_eq!(curve().freezes(100e6).count, 1, "300 ms is the threshold at 100 ms");
+        assert_eq!(curve().frozen(90 * MS), 270 * MS, "of 350 and 100 ms");
     }
 
     #[test]

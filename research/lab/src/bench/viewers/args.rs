@@ -60,7 +60,7 @@ pub(in crate::bench) struct ViewersArgs {
     /// How long each repetition of `viewers` and `isolation` counts.
     #[arg(long, value_name = "TIME", default_value = "8s", value_parser = parse_duration)]
     pub(super) duration: Duration,
-    /// How long viewers have to begin before that; from one key picture to the next it is 2 s.
+    /// How long viewers have to begin before that, and the senders of `uplink`; from one key picture to the next it is 2 s.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
     pub(in crate::bench) settle: Duration,
     /// Baselines of `viewers`, separated by commas.
@@ -72,9 +72,9 @@ pub(in crate::bench) struct ViewersArgs {
     /// Viewers of `isolation` that read nothing while the server's memory is looked at.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) stalled: u32,
-    /// Folder where `viewers` and `isolation` keep the encoded streams and the servers' log.
+    /// Folder where `viewers`, `isolation` and `uplink` keep the encoded streams and the servers' log.
     #[arg(long, value_name = "FOLDER", default_value = "freshwire-bench")]
-    pub(super) clips: PathBuf,
+    pub(in crate::bench) clips: PathBuf,
 }
 
 impl ViewersArgs {

@@ -4,7 +4,7 @@
 //!  near namespace                                                        far namespace
 //!  clip, in real time ─┬─► ffmpeg ───────────────────────────┐
 //!                      ├─► the encoder's queue and its rule ─┼─► uplink ─► nginx, RTMP module ─► player: notes and keeps it
-//!                      └─► ffmpeg ─RTSP─► freshwire serve ───┘                                    └─► ffmpeg decodes it afterwards
+//!                      └─► ffmpeg ─RTMP─► freshwire serve ───┘                                    └─► ffmpeg decodes it afterwards
 //! ```
 //!
 //! A picture is whole if it arrived, and looks as it was encoded when everything that arrived is decoded. It is on time if it arrived soon

@@ -24,7 +24,7 @@ pub(in crate::bench) enum Subject {
     Direct,
     /// A publisher with OBS's rule: a queue before a blocking socket, from which pictures are dropped.
     Rule,
-    /// ffmpeg publishes by RTSP to `freshwire serve` beside it, which forwards by RTMP.
+    /// ffmpeg publishes by RTMP to `freshwire serve` beside it, which forwards by RTMP.
     Freshwire,
 }
 
@@ -96,26 +96,26 @@ pub(super) fn start(
         }
         Subject::Freshwire => {
             let server = serve(namespaces, &to, log)?;
-            let url = format!("rtsp://{RTSP}/live");
-            let (child, input) = publish(namespaces, &["-f", "rtsp", "-rtsp_transport", "tcp", &url], log)?;
+            let url = format!("rtmp://{INGEST}/live");
+            let (child, input) = publish(namespaces, &["-f", "flv", &url], log)?;
             Ok((vec![child, server], input))
         }
     }
 }
 
 /// Where `freshwire serve` takes the stream.
-const RTSP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8554);
+const INGEST: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
 
 fn serve(namespaces: &Namespaces, to: &str, log: &File) -> anyhow::Result<ChildGuard> {
     // Programs: own
     let mut command = Command::new(product::program()?);
     let words = format!(
-        "serve live=publish --open --listen-http none --listen-internal none --listen-rtsp {RTSP} --forward {to}"
+        "serve live=publish --open --listen-http none --listen-internal none --listen-rtsp none --listen-rtmp {INGEST} --forward {to}"
     );
     command.args(words.split(' ')).stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(log.try_clone().context("cannot share the log")?);
     let mut child = ChildGuard(namespaces.spawn_near(&mut command).context("cannot start `freshwire serve`")?);
-    wait_until_it_listens(&mut child, || namespaces.in_near(|| TcpStream::connect(RTSP)))?;
+    wait_until_it_listens(&mut child, || namespaces.in_near(|| TcpStream::connect(INGEST)))?;
     Ok(child)
 }
 

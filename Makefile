@@ -7,7 +7,7 @@ LAB = $(or $(CARGO_TARGET_DIR),target)/release/freshwire-lab
 FUZZ_MS ?= 60000
 
 .PHONY: help demo test test-rest test-all check build install-demo install-test fuzz memory worlds scenes held-out soak-values lab frames matrix-thesis matrix-full matrix-a1 matrix-video matrix-share matrix-state bench evidence-hosts matrix-fair matrix-buffers matrix-packets kernel-share evidence evidence-short clean \
-	packages packages-test packages-twice install-packages install-packages-test test-root documents \
+	packages packages-test packages-twice install-packages install-packages-test test-root documents neighbours \
 	test-kernel test-kernel-compile test-kernel-long test-kernel-loads test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
 
@@ -61,6 +61,10 @@ test-root: install-packages-test ## the installation of `make test` in a clean D
 
 documents: install-test ## every block of code in the documents, the slow ones too
 	xtask/documents.py --long
+
+# Of the versions in xtask/neighbours/go.mod; needs Go 1.25.
+neighbours: ## builds go2rtc for the commands of docs/neighbours.md; `make documents` then runs them; minutes
+	cd xtask/neighbours && CGO_ENABLED=0 go build -o "$(abspath $(or $(CARGO_TARGET_DIR),target))/neighbours/go2rtc" github.com/AlexxIT/go2rtc
 
 packages-twice: install-packages ## builds the packages twice in different folders and compares them byte by byte
 	packaging/twice.sh

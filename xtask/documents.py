@@ -20,9 +20,11 @@ HOME = Path(__file__).resolve().parents[1]
 TABLE = HOME / "xtask/documents.txt"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HOME / "target")).resolve()
 BUILT = Path(os.environ.get("FRESHWIRE_TARGET", TARGET / "debug")).resolve()
+# What `make neighbours` builds: not every machine has its compiler.
+GO2RTC = TARGET / "neighbours/go2rtc"
 
 # Hosts of the documents, all of which are this machine.
-HOSTS = "localhost host camera cam viewer receiver platform studio.lan"
+HOSTS = "localhost host camera cam viewer receiver platform neighbour studio.lan"
 # What a test cannot have, and what it takes instead. A KEY is the one that an earlier command of the block has printed.
 INSTEAD = {
     "USER:PASSWORD": "user:password",
@@ -285,6 +287,7 @@ def run(document, begin):
             "REPOSITORY": str(HOME),
             "BUILT": str(BUILT),
             "PYTHON": str(TARGET / "python/venv/bin/python"),
+            "GO2RTC": str(GO2RTC),
             "CARGO_HOME": os.environ.get("CARGO_HOME", str(Path.home() / ".cargo")),
             "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup")),
             "GST_PLUGIN_PATH": f"{work}/gst",
@@ -341,6 +344,10 @@ def main():
     for document, begin, fields in chosen:
         if "gst" in fields.get("needs", "") and not plugin() and os.environ.get("CI") != "true":
             print(f"skipped          {document}: {begin.splitlines()[0]}: GStreamer's headers are missing")
+            skipped += 1
+            continue
+        if "go2rtc" in fields.get("needs", "") and not GO2RTC.exists():
+            print(f"skipped          {document}: {begin.splitlines()[0]}: go2rtc is missing; `make neighbours` builds it")
             skipped += 1
             continue
         begun = time.monotonic()

@@ -1,0 +1,5 @@
+//go:build tools
+
+package neighbours
+
+import _ "github.com/AlexxIT/go2rtc"

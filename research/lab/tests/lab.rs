@@ -231,6 +231,41 @@ fn bench_path_has_the_live_server_beside_the_mechanisms() {
 }
 
 #[test]
+fn bench_uplink_counts_whole_pictures_at_the_server() {
+    let module = "test -e $(nginx -V 2>&1 | grep -o 'modules-path=[^ ]*' | cut -d = -f 2)/ngx_rtmp_module.so";
+    if !has_product()
+        || !has_namespaces()
+        || !has("ffmpeg", "-version")
+        || !succeeds("nginx's RTMP module (libnginx-mod-rtmp)", Command::new("sh").args(["-c", module]))
+    {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let clips = folder.path().to_str().unwrap();
+    let options = "--settle 2s --uplink-trouble dip --uplink-rates 20Mbit --uplink-times 1s,2s,1s";
+    let median = bench(&format!("uplink {options} --clips {clips}"));
+    let case = "20Mbit, 1Mbit, 20Mbit, 40 ms, cubic; 4Mbit";
+    for subject in ["direct", "rule", "Freshwire"] {
+        let of = |what: &str| median(&format!("{what}, {subject}; {case}"));
+        // Of 120 pictures, 30 are captured before the dip, 60 in it, and 30 after it.
+        let before = 4.0 * of("whole and on time") - 2.0 * of("in the dip") - of("after the dip");
+        assert!((-1e-6..100.0 + 1e-6).contains(&before), "{subject}: {before}");
+        assert!(of("whole and on time") <= of("whole"), "{subject}");
+        assert!(of("whole") + of("damaged") <= 100.0 + 1e-6, "{subject}");
+        assert!(of("whole") > 0.0 && of("sound on time") > 0.0, "{subject}");
+        assert!(of("age, p50") > 0.0 && of("age, p50") <= of("age, p95"), "{subject}");
+        assert!(of("recovery") <= 1e9, "{subject}: to the end of the run");
+    }
+    let of = |what: &str, subject: &str| median(&format!("{what}, {subject}; {case}"));
+    // What is written to a socket arrives as it was; four times what the dip carries does not arrive on time.
+    assert_eq!((of("damaged", "direct"), of("repeats", "direct")), (0.0, 0.0));
+    assert!(of("in the dip", "direct") < 90.0, "{}", of("in the dip", "direct"));
+    assert_eq!(of("repeats", "rule"), 0.0);
+    let whole = of("whole", "rule") * 1.2 + of("dropped by the rule", "rule");
+    assert!(whole <= 240.0, "pictures of the whole stream: {whole}");
+}
+
+#[test]
 fn bench_mixed_has_the_live_server_in_the_cameras_place() {
     if !has_product() || !has_testbed() {
         return;

@@ -24,6 +24,7 @@ mod tests;
 
 use std::fs::{File, OpenOptions};
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -203,13 +204,13 @@ struct Measured {
 impl Stage<'_> {
     fn run(&self, subject: Subject, case: &Case, clip: &Clip, seed: u64) -> anyhow::Result<Measured> {
         let log = self.log()?;
-        self.namespaces.in_near(|| use_congestion(&case.congestion))??;
+        self.use_congestion(&case.congestion)?;
         let server = self.nginx.start(&self.namespaces, log.try_clone().context("cannot share the log")?)?;
         let player = Player::start(&self.namespaces, KEY)?;
         let [up, down] = case.directions(self.lead, seed)?;
         let from = freshwire_io::now() + self.lead;
         let emulator = Emulator::start(&self.namespaces, up, down, EmulatorOptions::default())?;
-        let (mut programs, mut input) = sender::start(subject, &self.namespaces, KEY, &log)?;
+        let (mut programs, mut input) = sender::start(subject, &self.namespaces, KEY, &case.congestion, &log)?;
         let begin = freshwire_io::now();
         anyhow::ensure!(begin + self.lead / 2 <= from, "it took longer than {:?} to start", self.lead / 2);
         let stop = &AtomicBool::new(false);
@@ -253,6 +254,24 @@ impl Stage<'_> {
         clip::looks(&path)
     }
 
+    /// Has new connections across the uplink use a congestion control. A route says so: not every one may be a namespace's default.
+    fn use_congestion(&self, name: &str) -> anyhow::Result<()> {
+        let route = format!("route replace 10.77.0.0/24 dev link0 proto kernel src {} congctl {name}", Namespaces::NEAR_V4);
+        let mut command = Command::new("ip");
+        command.args(route.split(' '));
+        let status = self
+            .namespaces
+            .spawn_near(&mut command)
+            .context("cannot run `ip`: apt-get install iproute2")?
+            .wait()
+            .context("cannot wait for `ip`")?;
+        anyhow::ensure!(
+            status.success(),
+            "this kernel does not let us choose congestion control {name:?}; see `freshwire doctor`"
+        );
+        Ok(())
+    }
+
     /// What the programs say, in one file.
     fn log(&self) -> anyhow::Result<File> {
         let path = self.folder.join(LOG);
@@ -264,10 +283,3 @@ impl Stage<'_> {
 }
 
 const LOG: &str = "uplink.log";
-
-/// Has new sockets of the calling thread's network namespace use a congestion control.
-fn use_congestion(name: &str) -> anyhow::Result<()> {
-    std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", name).with_context(|| {
-        format!("this kernel does not let us choose congestion control {name:?}; see `freshwire doctor`")
-    })
-}

@@ -5,8 +5,9 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{ChildStdin, Command, Stdio};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
+use freshwire_io::tcp::TcpSocket;
 use freshwire_netns::Namespaces;
 
 use super::flv::{self, Tag};
@@ -74,11 +75,12 @@ impl Input {
 }
 
 /// Starts it in the near namespace, to publish `key` at the far end; its programs, and what takes the stream. What the programs say goes to
-/// `log`.
+/// `log`. `congestion` is what connections should use.
 pub(super) fn start(
     subject: Subject,
     namespaces: &Namespaces,
     key: &str,
+    congestion: &str,
     log: &File,
 ) -> anyhow::Result<(Vec<ChildGuard>, Input)> {
     let to = rtmp::url(Namespaces::FAR_V4, key);
@@ -90,6 +92,8 @@ pub(super) fn start(
         Subject::Rule => {
             let connect = || TcpStream::connect((Namespaces::FAR_V4, PORT));
             let socket = namespaces.in_near(connect)?.context("the rule cannot connect")?;
+            let used = TcpSocket::new(socket.try_clone()?)?.congestion()?;
+            ensure!(used == congestion, "connections use congestion control {used:?}, not {congestion:?}");
             let mut client = Client::open(socket)?;
             client.publish(key)?;
             Ok((Vec::new(), Input::Queue(Publisher::start(client)?)))

@@ -13,6 +13,7 @@ use crate::multicast::Groups;
 use crate::net::Admission;
 use crate::tasks::Tasks;
 use crate::values::Topics;
+use crate::webrtc::WebRtc;
 
 /// The state that all connections of the server share. Lives as long as the server.
 pub struct Context {
@@ -31,6 +32,8 @@ pub struct Context {
     pub(crate) groups: Groups,
     /// Servers that streams are published to.
     pub(crate) targets: Targets,
+    /// The sessions of WebRTC.
+    pub webrtc: WebRtc,
     access: RwLock<Arc<Access>>,
     origins: RwLock<Arc<Origins>>,
     /// Changes with the rules of access and the origins.
@@ -50,6 +53,7 @@ impl Context {
             counters: Counters::default(),
             groups: Groups::default(),
             targets: Targets::default(),
+            webrtc: WebRtc::default(),
             access: RwLock::new(Arc::new(access)),
             origins: RwLock::default(),
             reviews: watch::Sender::new(()),

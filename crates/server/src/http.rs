@@ -16,12 +16,16 @@
 //!  GET /NAME/KEY      the value of a key       GET /NAME          all values, for clients that do not ask for a page
 //!  POST /NAME/KEY     a value: the body        DELETE /NAME/KEY   deletes the key
 //!  POST /NAME         changes, one to a line
+//!
+//!  POST /NAME/whep    an offer of WebRTC to view     POST /NAME/whip    one to publish
+//!  DELETE, PATCH /NAME/whep/ID, /NAME/whip/ID         the session's end, and candidates
 //! ```
 //!
 //! A stream's name may contain `/`. `/health`, `/metrics` and `/api/streams` are on an address of their own: see
 //! [`internal`].
 
 mod answer;
+mod body;
 mod connection;
 mod guard;
 mod health;
@@ -36,9 +40,10 @@ mod route;
 mod shutdown;
 mod site;
 mod socket;
-mod statistics;
+pub(crate) mod statistics;
 mod takeover;
 mod values;
+mod webrtc;
 
 use std::sync::Arc;
 

@@ -7,6 +7,7 @@
 //! ```
 
 mod bundle;
+mod display_order;
 mod error;
 mod fanout;
 mod fit;

@@ -4,7 +4,8 @@
 //!  file, standard input, test ──► ingest ──┐                    ┌─► ring ─► RTSP interleaved ──► ffmpeg, GStreamer
 //!  camera (RTSP pull)         ──► ingest ──┼─► hub::Publisher ──┼─► ring ─► fMP4 in WebSocket ─► browser
 //!  encoder (RTSP publish)     ──► rtsp   ──┤   one arena        ├─► ring ─► MPEG-TS over HTTP ─► anything
-//!  encoder (RTMP publish)     ──► rtmp   ──┘                    └─► ring ─► RTMP ─────────────► platform (forward)
+//!  encoder (RTMP publish)     ──► rtmp   ──┤                    ├─► ring ─► RTMP ─────────────► platform (forward)
+//!  browser, encoder (WHIP)    ──► webrtc ──┘                    └─► ring ─► RTP over WebRTC (WHEP) ─► browser
 //! ```
 //!
 //! [`values`] does the same for values by key, which publishers send over HTTP and browsers read over WebSocket or as
@@ -39,3 +40,4 @@ pub mod tasks;
 mod throttle;
 pub mod tls;
 pub mod values;
+pub mod webrtc;

@@ -13,6 +13,7 @@
 mod acceptor;
 mod admission;
 mod meter;
+mod pace;
 mod patience;
 mod silence;
 
@@ -33,6 +34,7 @@ use tokio_rustls::TlsStream;
 pub use acceptor::Acceptor;
 pub use admission::{Admission, Permit};
 pub(crate) use meter::Meter;
+pub(crate) use pace::{GRAIN, ONE_PACKET, Pace};
 pub(crate) use patience::Patience;
 
 use crate::config::Limits;

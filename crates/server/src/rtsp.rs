@@ -27,7 +27,7 @@ mod preferences;
 pub(crate) mod publish;
 pub(crate) mod receive;
 mod reply;
-mod rtp_path;
+pub(crate) mod rtp_path;
 mod target;
 mod transport;
 pub(crate) mod udp;

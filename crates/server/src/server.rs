@@ -25,6 +25,7 @@ use crate::rtmp;
 use crate::rtsp;
 use crate::tasks::text_of;
 use crate::tls::{Certificate, TlsError};
+use crate::webrtc;
 
 pub use error::ServeError;
 pub use listeners::Address;
@@ -65,7 +66,7 @@ impl Server {
         raise_descriptor_limit(config.limits.max_connections);
         let certificate = load(config.tls.as_ref())?;
         let listeners = Listeners::bind(&config).await?;
-        let addresses = listeners.addresses()?;
+        let mut addresses = listeners.addresses()?;
         let hub = Hub::new(config.hub.clone()).map_err(ServeError::Engine)?;
         let (shutdown, stopping) = watch::channel(false);
         let access = Access::new(config.rules());
@@ -73,6 +74,16 @@ impl Server {
         context.set_origins(config.trusted_origins.clone());
         if let Some(multicast) = config.multicast {
             context.allow_multicast(multicast);
+        }
+        if let Some(address) = config.webrtc {
+            match context.webrtc.open(address, config.webrtc_addresses.clone()) {
+                Ok(address) => addresses.push(Address { protocol: "webrtc", address }),
+                // Another server of this machine has the port that nobody has chosen.
+                Err(error) if Config::default().webrtc == Some(address) => {
+                    tracing::warn!(%address, %error, "no WebRTC; choose a port with --listen-webrtc, or none");
+                }
+                Err(error) => return Err(ServeError::listen("webrtc", address, error)),
+            }
         }
         let mut sources = Sources::default();
         sources.apply(&context, &config.streams)?;
@@ -112,6 +123,7 @@ impl Server {
             let Some(listener) = listener else { continue };
             self.services.spawn(http::serve(accept(listener, tls)?, Arc::clone(&self.context), site.clone()));
         }
+        self.services.spawn(webrtc::serve(Arc::clone(&self.context)));
         self.services.spawn(end_unused_streams(Arc::clone(&self.context)));
         if let Some(listener) = listeners.internal {
             let (context, expected) = (Arc::clone(&self.context), self.sources.expected());
@@ -168,6 +180,7 @@ impl Server {
         // The addresses that stay open decide what has to be protected.
         (newer.rtsp, newer.http, newer.internal) = (self.config.rtsp, self.config.http, self.config.internal);
         (newer.rtmp, newer.requires_rtmp) = (self.config.rtmp, self.config.requires_rtmp);
+        newer.webrtc = self.config.webrtc;
         newer.base_path = self.config.base_path.clone();
         newer.hub = self.config.hub.clone();
         newer.check()?;

@@ -44,6 +44,9 @@ pub(crate) struct ServeArgs {
     /// Serve the page here [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDR", value_parser = listen)]
     listen_http: Option<Listen>,
+    /// Serve WebRTC here, over UDP [default: 127.0.0.1:8189].
+    #[arg(long, value_name = "ADDR", value_parser = listen)]
+    listen_webrtc: Option<Listen>,
     /// Serve /metrics, /health and /api/streams here, without any password [default: 127.0.0.1:9464].
     #[arg(long, value_name = "ADDR", value_parser = listen)]
     listen_internal: Option<Listen>,
@@ -110,6 +113,7 @@ impl ServeArgs {
             (self.listen_rtsp, &mut config.rtsp.plain),
             (self.listen_rtmp, &mut config.rtmp.plain),
             (self.listen_http, &mut config.http.plain),
+            (self.listen_webrtc, &mut config.webrtc),
             (self.listen_internal, &mut config.internal),
         ] {
             if let Some(Listen(address)) = given {

@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
@@ -38,6 +38,7 @@ struct File {
     rtsp: RtspSection,
     rtmp: RtmpSection,
     http: HttpSection,
+    webrtc: WebRtcSection,
     tls: Option<Spanned<TlsSection>>,
     access: AccessSection,
     limits: LimitsSection,
@@ -73,6 +74,13 @@ struct HttpSection {
     base_path: Text,
     internal: Text,
     hosts: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct WebRtcSection {
+    listen: Text,
+    addresses: List,
 }
 
 #[derive(Deserialize)]
@@ -203,6 +211,12 @@ fn apply(file: File, folder: &Path) -> Result<Config, Fault> {
     config.requires_rtmp = file.rtmp.listen.is_some() || file.rtmp.tls_listen.is_some();
     listen(&mut config.http, "http", &file.http.listen, &file.http.tls_listen, file.tls.is_some())?;
     config.multicast = multicast(&file.rtsp)?;
+    if let Some(webrtc) = address("webrtc.listen", &file.webrtc.listen)? {
+        config.webrtc = webrtc;
+    }
+    for address in file.webrtc.addresses.iter().flatten() {
+        config.webrtc_addresses.push(ip(address)?);
+    }
     for origin in file.http.trusted_origins.iter().flatten() {
         let trusted = config.trusted_origins.trust(origin.get_ref());
         trusted.map_err(|error| Fault::new(origin.span(), format!("trusted_origins: {error}")))?;
@@ -285,6 +299,14 @@ fn multicast(section: &RtspSection) -> Result<Option<MulticastConfig>, Fault> {
         multicast.interface = Some(interface(text.get_ref()).map_err(|why| Fault::new(text.span(), why))?);
     }
     Ok(Some(multicast))
+}
+
+/// One of the addresses of WebRTC.
+fn ip(text: &Spanned<String>) -> Result<IpAddr, Fault> {
+    text.get_ref().parse().map_err(|_| {
+        let message = format!("webrtc.addresses: {:?} is no IP address, such as 203.0.113.7", text.get_ref());
+        Fault::new(text.span(), message)
+    })
 }
 
 /// The interface with this address of this machine.

@@ -29,6 +29,10 @@ pub struct Config {
     pub multicast: Option<MulticastConfig>,
     /// Where the page and its streams are served. Default 127.0.0.1:8080, with TLS 8443.
     pub http: Listen,
+    /// Where WebRTC is served. Default 127.0.0.1:8189.
+    pub webrtc: Option<SocketAddr>,
+    /// Addresses by which browsers reach it besides its own, such as that of an address translator that passes the port on.
+    pub webrtc_addresses: Vec<IpAddr>,
     /// Other sites whose pages may play, such as a proxy that does not say which address the browser asked for.
     pub trusted_origins: Origins,
     /// The path below which a proxy shows the pages. Default: none.
@@ -103,6 +107,7 @@ impl From<Source> for StreamConfig {
 const RTSP_PORTS: (u16, u16) = (8554, 8322);
 const RTMP_PORTS: (u16, u16) = (1935, 1936);
 const HTTP_PORTS: (u16, u16) = (8080, 8443);
+const WEBRTC_PORT: u16 = 8189;
 const INTERNAL_PORT: u16 = 9464;
 
 impl Default for Config {
@@ -114,6 +119,8 @@ impl Default for Config {
             requires_rtmp: false,
             multicast: None,
             http: listen(HTTP_PORTS),
+            webrtc: Some(loopback(WEBRTC_PORT)),
+            webrtc_addresses: Vec::new(),
             trusted_origins: Origins::default(),
             base_path: BasePath::default(),
             internal: Some(loopback(INTERNAL_PORT)),
@@ -147,8 +154,8 @@ impl Config {
             check_network(&format!("streams.{name}"), network)?;
         }
         let public = [self.rtsp, self.rtmp, self.http].map(|listen| [listen.plain, listen.tls]);
-        let Some(exposed) = public.into_iter().flatten().flatten().find(|address| !is_loopback(address.ip()))
-        else {
+        let mut public = public.into_iter().flatten().chain([self.webrtc]).flatten();
+        let Some(exposed) = public.find(|address| !is_loopback(address.ip())) else {
             return Ok(());
         };
         if self.open || self.has_credentials() || self.access.anonymous != Rights::default() {
@@ -184,6 +191,10 @@ impl Config {
                     || self.internal != newer.internal
                     || self.base_path != newer.base_path,
                 "http",
+            ),
+            (
+                self.webrtc != newer.webrtc || self.webrtc_addresses != newer.webrtc_addresses,
+                "webrtc",
             ),
             (self.tls.is_some() != newer.tls.is_some(), "tls"),
             (self.nice != newer.nice, "process"),

@@ -174,7 +174,7 @@ pub fn check_published_name(name: &str) -> Result<(), SourceError> {
     if parts.next() == Some("_") {
         return refuse("what begins with _/ is the page's own");
     }
-    let ends = [".ts", ".mp4", ".fw", "/ws", "/watch", "/values", "/events", "/push"];
+    let ends = [".ts", ".mp4", ".fw", "/ws", "/watch", "/values", "/events", "/push", "/whep", "/whip"];
     match ends.into_iter().find(|end| name.ends_with(end)) {
         Some(end) => refuse(&format!("{end} at the end marks the address of another stream")),
         None => Ok(()),

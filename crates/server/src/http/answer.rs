@@ -1,5 +1,7 @@
+use std::sync::Arc;
 use std::time::Duration;
 
+use freshwire_media::unit::Tracks;
 use hyper::{Method, Request, StatusCode, header};
 
 use super::guard::{self, Guard};
@@ -102,7 +104,7 @@ where
             Ok(body) => (body.carriage, guard.endless_head(&body.content_type)),
             Err(refusal) => return (*refusal).into(),
         },
-        _ => return page::player(address, request.uri()).into(),
+        _ => return page::player(address, request.uri(), context.webrtc.is_open()).into(),
     };
     let lease = Lease::new(grant, site, stream.removed(), context);
     Outcome::Order(Box::new(Order {
@@ -131,7 +133,7 @@ fn reply_to_no_get<B: hyper::body::Body>(context: &Context, request: &Request<B>
 }
 
 /// The bound on the age of pictures and the renditions that a viewer asks for.
-fn asked(
+pub(super) fn asked(
     rendition: Option<&str>,
     query: Option<&str>,
 ) -> Result<(Option<Duration>, RenditionSelection), Box<Reply>> {
@@ -144,14 +146,19 @@ fn asked(
 
 /// The stream in this form, once it is known what it consists of.
 async fn body(container: Container, stream: &Stream) -> Result<Body, Box<Reply>> {
-    let mut tracks = stream.tracks();
-    let known = tokio::time::timeout(TRACKS_PATIENCE, tracks.wait_for(Option::is_some)).await;
-    let Some(tracks) = known.ok().and_then(|tracks| tracks.ok()?.clone()) else {
-        let refusal = reply::text(StatusCode::SERVICE_UNAVAILABLE, "the stream has no source yet");
-        return Err(Box::new(reply::with_header(refusal, header::RETRY_AFTER, "5")));
-    };
+    let tracks = known_tracks(stream).await?;
     Body::new(container, stream, tracks)
         .map_err(|why| Box::new(reply::text(StatusCode::NOT_ACCEPTABLE, &why)))
+}
+
+/// What the stream consists of. A source that has just begun has a few seconds to show it.
+pub(super) async fn known_tracks(stream: &Stream) -> Result<Arc<Tracks>, Box<Reply>> {
+    let mut tracks = stream.tracks();
+    let known = tokio::time::timeout(TRACKS_PATIENCE, tracks.wait_for(Option::is_some)).await;
+    known.ok().and_then(|tracks| tracks.ok()?.clone()).ok_or_else(|| {
+        let refusal = reply::text(StatusCode::SERVICE_UNAVAILABLE, "the stream has no source yet");
+        Box::new(reply::with_header(refusal, header::RETRY_AFTER, "5"))
+    })
 }
 
 fn head_of(body: &Body) -> Reply {

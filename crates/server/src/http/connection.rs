@@ -20,13 +20,15 @@ use super::shutdown::stopped;
 use super::site::Site;
 use super::takeover;
 use super::values;
+use super::webrtc;
 use crate::config::Limits;
 use crate::context::Context;
 use crate::net::{Conn, Patience};
 
 /// Answers requests until the client leaves, or until one asks for a stream: then it serves that.
 pub(super) async fn run(conn: Conn, context: Arc<Context>, site: Site) {
-    let requester = Requester { peer: conn.peer_addr(), encrypted: conn.is_encrypted(), site };
+    let local = conn.local_addr().ok().map(|local| local.ip());
+    let requester = Requester { peer: conn.peer_addr(), local, encrypted: conn.is_encrypted(), site };
     let peer = requester.peer;
     let Some((conn, early, order)) = speak(conn, Arc::clone(&context), requester).await else { return };
     let (stream, served) = match order {
@@ -66,7 +68,9 @@ async fn speak(conn: Conn, context: Arc<Context>, requester: Requester) -> Optio
                 reply::with_slash(&uri).into()
             } else {
                 *request.uri_mut() = uri.clone();
-                if values::is_change(&method) {
+                if let Some(target) = webrtc::Target::of(&context, &request) {
+                    webrtc::answer(&context, &requester, request, target).await.into()
+                } else if values::is_change(&method) {
                     values::change(&context, &requester, request).await.into()
                 } else {
                     answer(&context, &requester, &guard, &request).await

@@ -24,10 +24,10 @@ const ASKS_PRIVATE: &str = "access-control-request-private-network";
 const ALLOWS_PRIVATE: HeaderName = HeaderName::from_static("access-control-allow-private-network");
 
 /// Headers of a value besides its content.
-const EXPOSED: &str = "etag, freshwire-at, freshwire-count";
+const EXPOSED: &str = "etag, location, freshwire-at, freshwire-count";
 
 /// The methods that a page of a trusted site may use.
-const METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 
 /// Seconds for which a browser may remember that; WebKit remembers no longer.
 const PREFLIGHT_LIFE: &str = "600";

@@ -14,7 +14,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Name, type and content of what the pages refer to below `/_/`.
-const ASSETS: [(&str, &str, &str); 12] = [
+const ASSETS: [(&str, &str, &str); 13] = [
     ("style.css", "text/css; charset=utf-8", include_str!("page/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     ("index.js", SCRIPT, include_str!("page/index.js")),
@@ -23,6 +23,7 @@ const ASSETS: [(&str, &str, &str); 12] = [
     ("durations.js", SCRIPT, include_str!("page/durations.js")),
     ("feed.js", SCRIPT, include_str!("page/feed.js")),
     ("mp4.js", SCRIPT, include_str!("page/mp4.js")),
+    ("peer.js", SCRIPT, include_str!("page/peer.js")),
     ("player.js", SCRIPT, include_str!("page/player.js")),
     ("watch.js", SCRIPT, include_str!("page/watch.js")),
     ("watch-worker.js", SCRIPT, include_str!("page/watch-worker.js")),
@@ -52,9 +53,9 @@ pub(super) fn asset(name: &str) -> Option<Reply> {
     Some(reply::of(StatusCode::OK, content_type, content))
 }
 
-/// The player of a stream.
-pub(super) fn player(name: &str, uri: &Uri) -> Reply {
-    of_stream(PLAYER, name, uri)
+/// The player of a stream. `webrtc`: the server has it.
+pub(super) fn player(name: &str, uri: &Uri, webrtc: bool) -> Reply {
+    of_stream(&PLAYER.replace("{{webrtc}}", if webrtc { "on" } else { "off" }), name, uri)
 }
 
 /// The page that shows the values of a stream.

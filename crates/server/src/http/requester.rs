@@ -1,6 +1,6 @@
 //! The sender of a request.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use hyper::{HeaderMap, header};
 
@@ -11,6 +11,8 @@ use super::site::Site;
 pub(super) struct Requester {
     /// The client's address.
     pub(super) peer: SocketAddr,
+    /// The server's address that the client has reached.
+    pub(super) local: Option<IpAddr>,
     /// Whether the connection is encrypted.
     pub(super) encrypted: bool,
     /// The server's other addresses.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use freshwire_media::unit::{MediaTime, Tracks};
+use freshwire_media::unit::{AudioCodec, MediaTime, Tracks};
 use serde::{Deserialize, Serialize};
 
 use crate::hub::{Stream, ViewerSnapshot};
@@ -12,7 +12,7 @@ use crate::values::{HoldReason, WatcherSnapshot};
 /// A request of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-pub(super) enum Question {
+pub(crate) enum Question {
     /// The server's time, asked at this time of the page's own clock.
     Ping {
         /// Comes back as it is.
@@ -48,6 +48,8 @@ enum Statement<'a> {
         renditions: usize,
         why: &'static str,
         drops: Vec<(String, u64)>,
+        /// What the protocol does not carry, in words.
+        left_out: Option<&'static str>,
         path: Box<PathReport>,
     },
 }
@@ -92,7 +94,7 @@ struct Clock {
 
 impl Question {
     /// `None` if it is no question.
-    pub(super) fn read(text: &str) -> Option<Self> {
+    pub(crate) fn read(text: &str) -> Option<Self> {
         let question = serde_json::from_str(text).ok()?;
         match question {
             Self::Ping { at } => at.is_finite().then_some(question),
@@ -102,12 +104,12 @@ impl Question {
 }
 
 /// The answer to [`Question::Ping`].
-pub(super) fn pong(at: f64, clock: Option<(MediaTime, SystemTime)>, now: SystemTime) -> String {
+pub(crate) fn pong(at: f64, clock: Option<(MediaTime, SystemTime)>, now: SystemTime) -> String {
     text(&Statement::Pong { at, wall_ms: wall_ms(now), clock: clock.map(Clock::from) })
 }
 
 /// How a viewer is served.
-pub(super) fn report(viewer: &ViewerSnapshot, stream: &Stream) -> String {
+pub(crate) fn report(viewer: &ViewerSnapshot, stream: &Stream) -> String {
     let layers =
         (0..viewer.offered.len()).rev().find(|&layer| viewer.offered[layer] > 0).map_or(0, |top| top + 1);
     text(&Statement::Stats {
@@ -121,6 +123,7 @@ pub(super) fn report(viewer: &ViewerSnapshot, stream: &Stream) -> String {
         renditions: stream.present_renditions(),
         why: viewer.why,
         drops: viewer.sink.drops.iter().map(|(reason, count)| (reason.to_string(), *count)).collect(),
+        left_out: stream.tracks().borrow().as_deref().filter(|_| viewer.protocol == "webrtc").and_then(left_out),
         path: Box::new(PathReport::from(&viewer.sink)),
     })
 }
@@ -129,6 +132,12 @@ impl From<(MediaTime, SystemTime)> for Clock {
     fn from((media, wall): (MediaTime, SystemTime)) -> Self {
         Self { media_ms: media.as_nanos() as f64 / 1e6, wall_ms: wall_ms(wall) }
     }
+}
+
+/// What WebRTC does not carry.
+fn left_out(tracks: &Tracks) -> Option<&'static str> {
+    let is_aac = matches!(tracks.audio.as_ref()?.codec, AudioCodec::Aac { .. });
+    is_aac.then_some("sound: it is AAC, which WebRTC does not carry")
 }
 
 fn kinds(tracks: &Tracks) -> Vec<&'static str> {

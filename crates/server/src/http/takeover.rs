@@ -115,6 +115,7 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
         user: order.lease.user().map(str::to_owned),
         only: order.carriage.only,
         latency: order.latency,
+        reorders: true,
         join_age: None,
     });
     let viewer = viewer.map_err(|error| {

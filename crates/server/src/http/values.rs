@@ -269,7 +269,7 @@ fn status(error: &ValueError) -> StatusCode {
 }
 
 const NO_TOPIC: &str = "there is no stream of values here; configure it with the source publish, as in `freshwire serve NAME=publish`";
-const FOREIGN: &str =
+pub(super) const FOREIGN: &str =
     "pages of other sites may not use this stream; trusted_origins in [http] names those that may";
 
 #[cfg(test)]

@@ -163,7 +163,8 @@ impl Fanout {
             ..Meta::default()
         };
         let is_leaf = kind == Kind::Audio || first.layer >= LEAF_LAYER;
-        Some(UnitInfo { meta, rendition, kind, begins, is_leaf, published, grace })
+        let shown = first.head.pts;
+        Some(UnitInfo { meta, rendition, kind, begins, is_leaf, shown, published, grace })
     }
 
     /// When a unit was captured, as far as its times tell: the picture that is shown last of those that have come was captured now. B

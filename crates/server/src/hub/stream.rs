@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use freshwire::network::NetworkQos;
-use freshwire::{Reason, RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, now};
+use freshwire::{Rate, Reason, RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, now};
 use freshwire_media::framing::Framer;
 use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks, Unit};
 use tokio::sync::{mpsc, watch};
@@ -232,6 +232,7 @@ impl Stream {
         });
         let mut queue = ViewerQueue::new(sink.id(), Arc::clone(&identity), request.only, request.latency);
         (queue.allowed, queue.selection) = (allowed, selection);
+        queue.order = (!request.reorders).then(Box::default);
         state.fanout.join(queue, request.join_age.unwrap_or(config.join_age));
         Ok((sink, identity))
     }
@@ -328,6 +329,23 @@ impl Stream {
         if paused {
             sender.producer().drop_where(queue.sink.ring(), Reason::Application, |_| true);
         }
+    }
+
+    /// Asks for a keyframe of the rendition that a viewer gets.
+    pub(super) fn ask_for_key(&self, id: u64) {
+        let Fanout { queues, renditions, .. } = &mut lock(&self.state).fanout;
+        let selected = queues.iter().find(|queue| queue.id == id).map(|queue| queue.selection.get());
+        if let Some(rendition) = selected.and_then(|selected| selected.current.or(selected.wanted)) {
+            renditions.ask_for_key(rendition);
+        }
+    }
+
+    /// The rate of the rendition that needs most of a path, once it is known.
+    pub(crate) fn largest_rate(&self) -> Option<Rate> {
+        let state = lock(&self.state);
+        let count = state.fanout.renditions.all().len();
+        let costs = (0..count).filter_map(|index| state.fanout.policy.cost(index));
+        costs.map(|cost| cost.bytes_per_sec).max().map(Rate::from_bytes_per_sec)
     }
 
     pub(super) fn viewer_snapshot(&self, id: u64) -> Option<ViewerSnapshot> {

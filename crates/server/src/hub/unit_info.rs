@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use freshwire::Meta;
-use freshwire_media::unit::Kind;
+use freshwire_media::unit::{Kind, MediaTime};
 use freshwire_record::Timestamp;
 
 /// A unit as the viewers' queues see it.
@@ -15,6 +15,8 @@ pub(super) struct UnitInfo {
     pub(super) begins: bool,
     /// Nothing depends on it.
     pub(super) is_leaf: bool,
+    /// When it is shown or heard.
+    pub(super) shown: MediaTime,
     /// When it was published.
     pub(super) published: Timestamp,
     /// How much older than others it may be when it arrives.

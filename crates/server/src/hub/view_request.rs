@@ -27,7 +27,7 @@ pub struct ViewRequest {
     pub renditions: RenditionSelection,
     /// Encrypts it, if it is encrypted.
     pub seal: Option<Box<dyn Seal>>,
-    /// By which protocol: `rtsp`, `rtsps`, `rtp`, `websocket`, `ts`, `mp4`, `freshwire`.
+    /// By which protocol: `rtsp`, `rtsps`, `rtp`, `webrtc`, `websocket`, `ts`, `mp4`, `freshwire`.
     pub protocol: &'static str,
     /// The viewer's address.
     pub peer: SocketAddr,
@@ -35,6 +35,9 @@ pub struct ViewRequest {
     pub user: Option<String>,
     /// The only track it takes; `None` for all that there are.
     pub only: Option<Kind>,
+    /// Its decoder puts pictures into the order in which they are shown. If not, those that are not sent in this order are left out, with
+    /// all that depends on them.
+    pub reorders: bool,
     /// Overrides [`HubConfig::latency`](super::HubConfig::latency).
     pub latency: Option<Duration>,
     /// Overrides [`HubConfig::join_age`](super::HubConfig::join_age).

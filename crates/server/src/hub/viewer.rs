@@ -63,6 +63,11 @@ impl Viewer {
         self.stream.pause(self.identity.id, false);
     }
 
+    /// Asks the source of what it gets for a keyframe, because its decoder needs one.
+    pub fn ask_for_key(&self) {
+        self.stream.ask_for_key(self.identity.id);
+    }
+
     /// How it ended, `None` while it is served. Nothing calls: look once a second.
     pub fn ended(&self) -> Option<Ended> {
         let given_up = || Ended::Broken(SinkError::RingStuck);

@@ -9,6 +9,7 @@ use freshwire::stats::LAYERS;
 use freshwire::{Meta, SinkId};
 use freshwire_media::unit::Kind;
 
+use super::display_order::DisplayOrder;
 use super::identity::Identity;
 use super::renditions::Renditions;
 use super::snapshot::{RenditionSnapshot, ViewerSnapshot};
@@ -29,6 +30,8 @@ pub(super) struct ViewerQueue {
     pub(super) selection: Arc<Selection>,
     /// Numbers of the pictures it began with in these two; `None` while it waits for one to begin with.
     starts_at: [Option<u64>; 2],
+    /// For a decoder that does not reorder.
+    pub(super) order: Option<Box<DisplayOrder>>,
     /// It has had a keyframe: sound goes on while it waits for a picture.
     hears: bool,
     offered: [u64; LAYERS],
@@ -54,6 +57,7 @@ impl ViewerQueue {
             allowed: u8::MAX,
             selection: Arc::default(),
             starts_at: [None; 2],
+            order: None,
             hears: false,
             offered: [0; LAYERS],
             missed: 0,
@@ -171,7 +175,8 @@ impl ViewerQueue {
             starts_at.get_or_insert(offer.meta.seq);
             self.hears = true;
         }
-        starts_at.is_some_and(|first| references(&offer.meta).all(|seq| seq >= first))
+        let has_references = starts_at.is_some_and(|first| references(&offer.meta).all(|seq| seq >= first));
+        has_references && self.order.as_mut().is_none_or(|order| order.takes(offer))
     }
 
     /// The unit could not be queued. If others depend on it, the viewer's pictures begin anew.
@@ -216,7 +221,7 @@ impl QueueCounts {
     }
 }
 
-fn references(meta: &Meta) -> impl Iterator<Item = u64> {
+pub(super) fn references(meta: &Meta) -> impl Iterator<Item = u64> {
     let seq = meta.seq;
     let distances = meta.refs.into_iter().filter(|&distance| distance != 0);
     distances.map(move |distance| seq.saturating_sub(distance.into()))

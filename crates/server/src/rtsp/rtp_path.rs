@@ -29,6 +29,7 @@ use tokio::task::JoinSet;
 
 use super::transport::Profile;
 use super::udp::{Ports, with_port};
+use crate::net::{GRAIN, ONE_PACKET, Pace};
 
 /// The ports of a track and those of its viewer, from SETUP on.
 #[derive(Debug)]
@@ -114,27 +115,20 @@ struct Track {
     reported_at: Timestamp,
 }
 
-/// A token bucket.
-struct Pace {
-    /// Bytes that may leave at once; below zero, those that have left before their time.
-    tokens: f64,
-    at: Timestamp,
-}
-
 /// An RTP or RTCP packet in what the framing has written.
-struct Frame {
+pub(crate) struct Frame {
     /// Half its channel's number.
-    track: usize,
-    is_report: bool,
+    pub(crate) track: usize,
+    pub(crate) is_report: bool,
     /// Its bytes in the head of the piece.
-    head: Range<usize>,
+    pub(crate) head: Range<usize>,
     /// The body of the piece is its rest.
     has_body: bool,
 }
 
 impl Frame {
     /// The one that begins at this byte of a head with `body` bytes behind it.
-    fn read(head: &[u8], at: usize, body: usize) -> Option<Self> {
+    pub(crate) fn read(head: &[u8], at: usize, body: usize) -> Option<Self> {
         let (&[b'$', channel, high, low], _) = head.get(at..)?.split_first_chunk()? else { return None };
         let begin = at + FRAME_HEADER_BYTES;
         let end = begin + usize::from(u16::from_be_bytes([high, low]));
@@ -211,7 +205,7 @@ impl RtpPath {
             leading: opened.iter().position(Option::is_some).unwrap_or(0),
             tracks: opened,
             control: RateControl::new(at, round_trip),
-            pace: Pace { tokens: 0.0, at },
+            pace: Pace::new(at),
             body: Vec::new(),
             flushed: Flushed::default(),
             looked_at: at,
@@ -344,7 +338,7 @@ impl DatagramPath for RtpPath {
             min_rtt: inner.control.min_round_trip().unwrap_or_default(),
             unsent: committed,
             agreed: Some(rate),
-            credit: inner.pace.tokens_at(now, &inner.control) as i64,
+            credit: inner.pace.tokens_at(now, inner.control.rate()) as i64,
             ..LinkView::default()
         }
     }
@@ -358,7 +352,7 @@ impl DatagramPath for RtpPath {
             return Timestamp::MAX;
         }
         // Packets that are sent again go first.
-        inner.pace.ready_at(now, bytes + inner.queued_bytes(), &inner.control)
+        inner.pace.ready_at(now, bytes + inner.queued_bytes(), inner.control.rate())
     }
 
     fn send(&mut self, now: Timestamp, record: Option<&Record>, packets: &[u8]) {
@@ -421,30 +415,6 @@ impl DatagramPath for RtpPath {
     }
 }
 
-impl Pace {
-    /// How many bytes may gather: what the rate has in a moment, and a packet at least.
-    fn depth(control: &RateControl) -> f64 {
-        (control.rate().bytes_per_sec() as f64 * GRAIN.as_secs_f64()).max(ONE_PACKET)
-    }
-
-    fn tokens_at(&self, now: Timestamp, control: &RateControl) -> f64 {
-        let earned = control.rate().bytes_per_sec() as f64 * now.saturating_since(self.at).as_secs_f64();
-        (self.tokens + earned).min(Self::depth(control))
-    }
-
-    /// When `bytes` more bytes may leave.
-    fn ready_at(&self, now: Timestamp, bytes: u64, control: &RateControl) -> Timestamp {
-        let rate = control.rate().bytes_per_sec().max(1) as f64;
-        let missing = bytes as f64 - self.tokens_at(now, control);
-        if missing <= 0.0 { now } else { now + Duration::from_secs_f64(missing / rate) }
-    }
-
-    fn spend(&mut self, now: Timestamp, bytes: u64, control: &RateControl) {
-        self.tokens = self.tokens_at(now, control) - bytes as f64;
-        self.at = now.max(self.at);
-    }
-}
-
 impl Inner {
     /// Names the datagrams in a piece, sends the reports in it, and returns the bytes of packets on the wire.
     fn gather_piece(
@@ -504,7 +474,7 @@ impl Inner {
 
     fn spend(&mut self, now: Timestamp, bytes: u64) {
         let Self { pace, control, .. } = self;
-        pace.spend(now, bytes, control);
+        pace.spend(now, bytes, control.rate());
     }
 
     /// Takes note of a packet that is about to leave, and returns its bytes on the wire.
@@ -591,7 +561,7 @@ impl Inner {
         let mut packet = Vec::new();
         for track in tracks.iter_mut().flatten() {
             let Some(retransmitter) = &mut track.retransmitter else { continue };
-            while pace.tokens_at(now, control) > 0.0
+            while pace.tokens_at(now, control.rate()) > 0.0
                 && retransmitter.next_packet(now, round_trip, &mut packet)
             {
                 let outgoing =
@@ -603,11 +573,11 @@ impl Inner {
                 }
                 let bytes = packet.len() as u64 + header_bytes(&track.to);
                 *repeated += bytes;
-                pace.spend(now, bytes, control);
+                pace.spend(now, bytes, control.rate());
                 packet.clear();
             }
         }
-        (self.queued_bytes() > 0).then(|| self.pace.ready_at(now, 1, &self.control))
+        (self.queued_bytes() > 0).then(|| self.pace.ready_at(now, 1, self.control.rate()))
     }
 
     /// Bytes that were sent in all.
@@ -642,7 +612,7 @@ impl Inner {
         let micros = reception.interval.as_micros().max(1);
         self.offered = u64::try_from(u128::from(since) * 1_000_000 / micros).unwrap_or(u64::MAX);
         self.at_report = (all, others);
-        let at_once = Pace::depth(&self.control) as u64;
+        let at_once = Pace::depth(self.control.rate()) as u64;
         let change = self.control.on_report(now, &reception, all, at_once);
         tracing::debug!(?reception, ?change, rate = %self.control.rate(), "a viewer over UDP has reported");
         match change {
@@ -675,9 +645,6 @@ fn header_bytes(to: &SocketAddr) -> u64 {
     if to.is_ipv4() { 28 } else { 48 }
 }
 
-/// The longest burst: the granularity that RFC 5348 (4.6) expects of timers.
-const GRAIN: Duration = Duration::from_millis(10);
-const ONE_PACKET: f64 = 1428.0;
 /// Where no round trip is known, a packet is sent again no sooner.
 const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(200);
 /// Requests are taken until the packets to be sent again fill the pace for this time, since new pictures wait for them: 2.5 pictures

@@ -404,6 +404,7 @@ fn datagram_request(
         user: None,
         only: None,
         latency: None,
+        reorders: true,
         join_age: None,
     }
 }

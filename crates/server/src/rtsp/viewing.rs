@@ -70,6 +70,7 @@ impl Viewing {
             user: session.user.clone(),
             only: session.only(),
             latency: session.preferences.latency,
+            reorders: true,
             join_age: None,
         })?;
         tracing::info!(stream = session.stream.name(), protocol, viewer = viewer.id(), "views");

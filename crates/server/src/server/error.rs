@@ -49,7 +49,8 @@ impl ServeError {
     pub(super) fn listen(protocol: &'static str, address: SocketAddr, cause: io::Error) -> Self {
         let advice = match cause.kind() {
             io::ErrorKind::AddrInUse => {
-                "another program listens there; end it, or choose another port (--listen-rtsp, --listen-rtmp, --listen-http, --listen-internal)"
+                "another program listens there; end it, or choose another port (--listen-rtsp, --listen-rtmp, --listen-http, \
+                 --listen-webrtc, --listen-internal)"
             }
             io::ErrorKind::PermissionDenied => {
                 "ports below 1024 need CAP_NET_BIND_SERVICE (the systemd unit has it); choose a larger port"

@@ -20,7 +20,7 @@ pub(super) struct Listeners {
 /// Where the server listens for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// `rtsp`, `rtsps`, `rtmp`, `rtmps`, `http`, `https`, or `internal` for what operators ask.
+    /// `rtsp`, `rtsps`, `rtmp`, `rtmps`, `http`, `https`, `webrtc`, or `internal` for what operators ask.
     pub protocol: &'static str,
     /// The address.
     pub address: SocketAddr,

@@ -33,9 +33,20 @@ pub(crate) struct Chromium {
 impl Chromium {
     /// Starts it in the near namespace.
     pub(crate) fn start(namespaces: &Namespaces) -> Self {
+        Self::with_flags(namespaces, &[])
+    }
+
+    /// Starts it with a camera and a microphone of its own making, which pages of this site may use.
+    pub(crate) fn with_camera(namespaces: &Namespaces, site: &str) -> Self {
+        let secure = format!("--unsafely-treat-insecure-origin-as-secure={site}");
+        let camera = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", &secure];
+        Self::with_flags(namespaces, &camera)
+    }
+
+    fn with_flags(namespaces: &Namespaces, flags: &[&str]) -> Self {
         let profile = tempfile::tempdir().unwrap();
         let mut command = Command::new("chromium");
-        command.args(FLAGS).arg(format!("--user-data-dir={}", profile.path().display())).arg("about:blank");
+        command.args(FLAGS).args(flags).arg(format!("--user-data-dir={}", profile.path().display())).arg("about:blank");
         let mut tools = Tools::start(namespaces, &mut command, "DevTools listening on ", "");
         let target = tools.ask("Target.createTarget", &json!({"url": "about:blank"}), &[]);
         let attach = json!({"targetId": target["targetId"], "flatten": true});

@@ -1,4 +1,5 @@
 //! Browsers without a screen, driven over the WebSocket that they offer to tools.
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 mod chromium;
 mod firefox;

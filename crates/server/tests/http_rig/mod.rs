@@ -1,7 +1,7 @@
 //! A server on a listener of the test's, and its own test picture as a stream.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use freshwire_server::access::Access;
@@ -12,6 +12,7 @@ use freshwire_server::hub::{Hub, HubConfig};
 use freshwire_server::ingest::{self, PatternConfig, Source};
 use freshwire_server::net::Acceptor;
 use freshwire_server::tls::Certificate;
+use freshwire_server::webrtc;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -97,6 +98,12 @@ impl Server {
     /// A server on loopback that lets everybody view.
     pub(crate) fn open() -> Self {
         Self::new(TcpListener::bind("127.0.0.1:0").unwrap(), Access::open(), Limits::default())
+    }
+
+    /// Serves WebRTC as well, on this address. To be called in the namespace of the address.
+    pub(crate) fn serve_webrtc(&self, address: IpAddr) {
+        self.context.webrtc.open(SocketAddr::new(address, 0), Vec::new()).unwrap();
+        self.runtime.spawn(webrtc::serve(Arc::clone(&self.context)));
     }
 
     /// A stream with the test picture, which needs ffmpeg.

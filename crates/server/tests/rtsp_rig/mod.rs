@@ -307,6 +307,7 @@ pub(crate) fn view_nowhere(stream: &Arc<Stream>) -> Result<Viewer, HubError> {
         user: None,
         only: None,
         latency: None,
+        reorders: true,
         join_age: None,
     })
 }

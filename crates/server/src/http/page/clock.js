@@ -41,6 +41,14 @@ export class ServerClock {
     return (now - made) / 1000;
   }
 
+  // The same of the picture with this RTP timestamp: 90,000 ticks a second of the stream's clock, 32 bits of them.
+  ageOfTimestamp(timestamp, at = performance.now()) {
+    const now = this.now(at);
+    if (now === null || this.#media === null) return null;
+    const ticks = BigInt.asIntN(32, BigInt(timestamp) - BigInt(Math.round(this.#media.media_ms * 90)));
+    return (now - this.#media.wall_ms - Number(ticks) / 90) / 1000;
+  }
+
   get roundTrip() {
     return this.#samples.length ? Math.min(...this.#samples.map((sample) => sample.trip)) / 1000 : null;
   }

@@ -3,6 +3,7 @@
 import { Lines, Stacks } from "./charts.js";
 import { ServerClock } from "./clock.js";
 import { Feed } from "./feed.js";
+import { Peer } from "./peer.js";
 import { Player } from "./player.js";
 
 const LAYERS = ["--layer0", "--layer1", "--layer2", "--layer3", "--layer4"];
@@ -18,6 +19,7 @@ const video = id("video");
 const stage = id("stage");
 const clock = new ServerClock();
 const player = new Player(video);
+let peer = null;
 const seconds = (value) => (value === null ? "–" : `${value.toFixed(2)} s`);
 const rate = (bits) => (bits >= 1e6 ? `${(bits / 1e6).toFixed(1)} Mbit/s` : `${Math.round(bits / 1e3)} kbit/s`);
 
@@ -31,6 +33,10 @@ const charts = {
 const metrics = {
   connected: false,
   connections: 0,
+  // By which protocol, and why not by the other one.
+  via: null,
+  fallback: null,
+  timestamp: null,
   delay: null,
   mediaTime: null,
   frames: 0,
@@ -43,10 +49,14 @@ const metrics = {
     return player.lead;
   },
   get stalls() {
-    return player.stalls;
+    return peer?.stalls ?? player.stalls;
   },
   get jumps() {
     return player.jumps;
+  },
+  // The age, in seconds, of the picture that is on the screen now.
+  get screenAge() {
+    return age();
   },
   // The age, in seconds, of what is at a time of the player's timeline.
   age: (time) => clock.age(time),
@@ -71,7 +81,7 @@ function report(stats) {
   metrics.stats = stats;
   clock.learn(stats.clock);
   if (stats.kinds) {
-    player.expect(stats.kinds);
+    if (!peer) player.expect(stats.kinds);
     id("mute").hidden = !stats.kinds.includes("audio");
   }
   if (at * 1000 - opened > SETTLED_MS) reports.push({ at, stats });
@@ -97,7 +107,10 @@ function report(stats) {
     ["round trip", `${stats.path.rtt_ms.toFixed(0)} ms`],
     ["committed, not sent", `${stats.path.horizon_bytes} B`],
     ["age when sent, mean", `${stats.path.age_at_commit_mean_ms.toFixed(0)} ms`],
-    ["stalls of the picture", player.stalls.length],
+    ["stalls of the picture", metrics.stalls.length],
+    ["carried by", metrics.via],
+    ...(metrics.fallback ? [["not by WebRTC", metrics.fallback]] : []),
+    ...(stats.left_out ? [["left out", stats.left_out]] : []),
     ...(stats.renditions > 1 ? [["rendition", rendition(stats)]] : []),
   ]);
 }
@@ -127,13 +140,21 @@ function list(element, entries) {
   );
 }
 
+// The age of the picture that is shown.
+function age(at) {
+  if (metrics.timestamp !== null) return clock.ageOfTimestamp(metrics.timestamp, at);
+  return metrics.mediaTime === null ? null : clock.age(metrics.mediaTime, at);
+}
+
 // The delay of each picture when it is shown.
 function watchFrames() {
   if (!video.requestVideoFrameCallback) return;
   const shown = (_, frame) => {
     metrics.frames += 1;
     metrics.mediaTime = frame.mediaTime;
-    metrics.delay = clock.age(frame.mediaTime, frame.expectedDisplayTime);
+    metrics.timestamp = peer ? (frame.rtpTimestamp ?? peer.timestamp ?? null) : null;
+    metrics.delay = age(frame.expectedDisplayTime);
+    peer?.shown();
     video.requestVideoFrameCallback(shown);
   };
   video.requestVideoFrameCallback(shown);
@@ -143,9 +164,9 @@ function draw() {
   const now = performance.now() / 1000;
   if (!video.requestVideoFrameCallback) metrics.delay = clock.age(video.currentTime);
   // While a picture is frozen it gets older.
-  const age = metrics.mediaTime === null ? metrics.delay : clock.age(metrics.mediaTime);
-  charts.delay.add(now, [metrics.connected && !player.paused ? age : null]);
-  id("delay").textContent = id("delay-now").textContent = seconds(age);
+  const delay = metrics.mediaTime === null ? metrics.delay : age();
+  charts.delay.add(now, [metrics.connected && !player.paused ? delay : null]);
+  id("delay").textContent = id("delay-now").textContent = seconds(delay);
   if (document.hidden) return;
   for (const [name, chart] of Object.entries(charts)) {
     chart.draw(now);
@@ -154,19 +175,58 @@ function draw() {
 }
 
 function connect() {
+  const asked = new URLSearchParams(location.search).get("via");
+  const isServed = document.body.dataset.webrtc === "on";
+  if (asked === "websocket" || !isServed || !Peer.isPossible) connectSocket();
+  else connectPeer();
+}
+
+function started(via) {
+  metrics.via = via;
+  metrics.connected = true;
+  metrics.connections += 1;
+  reports = [];
+  opened = performance.now();
+  status("waiting for a keyframe");
+}
+
+function interrupted() {
+  metrics.connected = false;
+  clock.begin(null);
+  status("reconnecting", "away");
+}
+
+// By WebRTC. Where it does not work, or not again after it was lost, WebSocket takes over.
+function connectPeer() {
+  peer = new Peer(document.body.dataset.path, video);
+  peer.addEventListener("opened", () => started("WebRTC"));
+  peer.addEventListener("told", ({ detail }) => {
+    if (detail.type === "pong") clock.answered(detail);
+    else if (detail.type === "stats") report(detail);
+  });
+  peer.addEventListener("lost", () => {
+    interrupted();
+    peer.connect();
+  });
+  peer.addEventListener("blocked", () => setPaused(true));
+  peer.addEventListener("failed", ({ detail }) => leavePeer(detail));
+  peer.connect();
+}
+
+function leavePeer(why) {
+  metrics.fallback = why;
+  metrics.timestamp = metrics.mediaTime = null;
+  peer.close();
+  peer = null;
+  video.srcObject = null;
+  interrupted();
+  connectSocket();
+}
+
+function connectSocket() {
   const feed = new Feed(document.body.dataset.path);
-  feed.addEventListener("opened", () => {
-    metrics.connected = true;
-    metrics.connections += 1;
-    reports = [];
-    opened = performance.now();
-    status("waiting for a keyframe");
-  });
-  feed.addEventListener("lost", () => {
-    metrics.connected = false;
-    clock.begin(null);
-    status("reconnecting", "away");
-  });
+  feed.addEventListener("opened", () => started("WebSocket"));
+  feed.addEventListener("lost", interrupted);
   feed.addEventListener("told", ({ detail }) => {
     if (detail.type === "origin") {
       clock.begin(detail.media_ns / 1e6);
@@ -211,12 +271,18 @@ function listen() {
 }
 
 function setPaused(paused) {
-  player.setPaused(paused);
+  if (peer) {
+    player.paused = paused;
+    if (paused) video.pause();
+    else video.play().catch(() => setPaused(true));
+  } else player.setPaused(paused);
   label("play", paused ? "Play" : "Pause");
   if (paused) status("paused");
 }
 
 function toggleMute() {
+  // Sound that WebRTC does not carry comes by WebSocket.
+  if (peer && video.muted && metrics.stats?.left_out) leavePeer(metrics.stats.left_out);
   video.muted = !video.muted;
   label("mute", video.muted ? "Sound on" : "Sound off");
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes};
 use hyper::{Method, Request, StatusCode, Uri, header};
 use percent_encoding::percent_decode_str;
@@ -11,6 +10,7 @@ use tokio::task::coop::consume_budget;
 use super::{FOREIGN, NO_TOPIC, status};
 use crate::access::Right;
 use crate::context::Context;
+use crate::http::body;
 use crate::http::permission::demand;
 use crate::http::reply::{self, Reply};
 use crate::http::requester::{Requester, text_of};
@@ -66,24 +66,9 @@ where
     };
     let method = request.method().clone();
     let content_type = text_of(request.headers(), &header::CONTENT_TYPE).map(str::to_owned);
-    let limits = context.limits();
-    let body = Limited::new(request.into_body(), limits.max_body_bytes).collect();
-    let body = match tokio::time::timeout(limits.request_timeout, body).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            let why = format!(
-                "the body has more than {} bytes, the limit: raise limits.max_body",
-                limits.max_body_bytes
-            );
-            return reply::text(StatusCode::PAYLOAD_TOO_LARGE, &why);
-        }
-        Ok(Err(_)) => return reply::text(StatusCode::BAD_REQUEST, "the body ended early"),
-        Err(_) => {
-            return reply::text(
-                StatusCode::REQUEST_TIMEOUT,
-                "the body took longer than limits.request_timeout",
-            );
-        }
+    let body = match body::read(request.into_body(), &context.limits()).await {
+        Ok(body) => body,
+        Err(refusal) => return *refusal,
     };
     context.counters.published_bytes.add(body.len() as u64);
     // A body takes a while, and a reload may have come meanwhile.

@@ -95,6 +95,7 @@ impl World {
                 user: None,
                 only: None,
                 latency: None,
+                reorders: true,
                 join_age: None,
                 catalog: self.stream.catalog(),
                 renditions: RenditionSelection::All,

@@ -50,6 +50,7 @@ fn delivered_pictures_take_no_room() {
         user: None,
         only: None,
         latency: None,
+        reorders: true,
         join_age: None,
     });
     for number in 0..60 {

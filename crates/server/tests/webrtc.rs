@@ -54,6 +54,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A page that views `clock` by WHEP, without the server's own script.
 const VIEW: &str = r#"(async () => {
+    if (document.readyState !== "complete") await new Promise((loaded) => addEventListener("load", loaded));
     const seen = globalThis.seen = { frames: 0, backwards: 0, states: [], newest: null };
     const peer = globalThis.peer = new RTCPeerConnection({ bundlePolicy: "max-bundle" });
     peer.addTransceiver("video", { direction: "recvonly" });
@@ -95,8 +96,7 @@ fn chromium_views_without_going_backwards(namespaces: &Namespaces) {
     browser.go(&format!("http://{}/", server.address));
     wait_for("the source", PATIENCE, || server.context.hub.find("clock").is_some_and(|stream| stream.tracks().borrow().is_some()));
     let answer = browser.evaluate(VIEW);
-    println!("{answer:#}");
-    assert_eq!(answer["status"], 201, "{answer}");
+    assert_eq!(answer["status"], 201, "{answer}: {}", browser.evaluate("seen.offer").as_str().unwrap());
     wait_for("pictures", PATIENCE, || browser.evaluate("seen.frames").as_u64() > Some(50));
     let seen = browser.evaluate("({ ...seen, offer: null, answer: null })");
     println!("{seen}");

@@ -64,6 +64,8 @@ const BASELINE: u32 = 0x42_001f;
 const MAIN: u32 = 0x4d_001f;
 const CONSTRAINED_HIGH: u32 = 0x64_0c1f;
 const HIGH: u32 = 0x64_001f;
+/// High 4:4:4 predictive: Chromium without a decoder in hardware offers it instead of the high profile.
+const HIGH_444: u32 = 0xf4_001f;
 
 /// Answers a viewer's offer for a stream of these tracks.
 pub(super) fn answer_viewer(
@@ -171,10 +173,10 @@ fn add_video(codecs: &mut CodecConfig, codec: &VideoCodec) -> Result<(), OfferEr
     match codec {
         VideoCodec::H264 { sps, .. } => match sps.get(1) {
             Some(66) => {
-                add_h264(codecs, &[CONSTRAINED_BASELINE, BASELINE, MAIN, CONSTRAINED_HIGH, HIGH]);
+                add_h264(codecs, &[CONSTRAINED_BASELINE, BASELINE, MAIN, CONSTRAINED_HIGH, HIGH, HIGH_444]);
             }
-            Some(77) => add_h264(codecs, &[MAIN, HIGH, CONSTRAINED_HIGH]),
-            Some(100) => add_h264(codecs, &[HIGH, CONSTRAINED_HIGH]),
+            Some(77) => add_h264(codecs, &[MAIN, HIGH, CONSTRAINED_HIGH, HIGH_444]),
+            Some(100) => add_h264(codecs, &[HIGH, CONSTRAINED_HIGH, HIGH_444]),
             _ => {
                 let name = codec_name(codec);
                 return Err(OfferError::Codec(format!("the stream is {name}, which WebRTC does not carry")));
@@ -229,13 +231,22 @@ fn answer(
             rtc.add_local_candidate(candidate);
         }
         let answer = rtc.sdp_api().accept_offer(offer).map_err(|error| malformed(&error))?;
-        Ok((rtc, answer.to_sdp_string()))
+        Ok((rtc, with_formats(&answer.to_sdp_string())))
     }));
     let (rtc, answer) = answered.unwrap_or_else(|_| Err(malformed(&"it contradicts itself")))?;
     let line = |kind: &str| agreed_line(&rtc, &answer, kind, direction);
     let (video, audio) = (line("video"), line("audio"));
     let agreed = Agreed { rtc, candidates, offered_ufrag };
     Ok(Negotiated { agreed, answer, video, audio })
+}
+
+/// The answer with a format in each line of media, as the grammar wants it: one that is refused has none of its own.
+fn with_formats(answer: &str) -> String {
+    let line = |line: &str| {
+        let is_bare = line.starts_with("m=") && line.split_ascii_whitespace().count() == 3;
+        if is_bare { format!("{} 0\r\n", line.trim_end()) } else { format!("{line}\r\n") }
+    };
+    answer.lines().map(line).collect()
 }
 
 /// The first medium of this kind in an answer that goes in this direction, with the payload type of the codec that is preferred.

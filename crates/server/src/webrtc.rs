@@ -17,12 +17,14 @@ mod path;
 mod publish;
 mod registry;
 mod session;
+mod tcp;
 mod udp;
 mod view;
 mod work;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use freshwire_io::udp::{UdpConfig, UdpSocket};
@@ -46,6 +48,8 @@ pub struct WebRtc {
 /// The port of all sessions.
 struct Port {
     socket: std::net::UdpSocket,
+    /// For clients that cannot use datagrams, at the same port number.
+    listener: std::net::TcpListener,
     local: SocketAddr,
     /// Addresses by which clients reach it besides its own, as behind an address translator.
     addresses: Vec<IpAddr>,
@@ -84,15 +88,12 @@ impl WebRtc {
     ///
     /// If the address cannot be bound.
     pub fn open(&self, address: SocketAddr, addresses: Vec<IpAddr>) -> io::Result<SocketAddr> {
-        let config = UdpConfig::default().receive_buffer(RECEIVE_BUFFER);
-        let bound = UdpSocket::bind(address, config)?;
-        let socket = std::net::UdpSocket::from(std::os::fd::AsFd::as_fd(&bound).try_clone_to_owned()?);
-        socket.set_nonblocking(true)?;
+        let (socket, listener) = bind(address)?;
         let local = socket.local_addr()?;
         let crypto = Arc::new(str0m::crypto::from_feature_flags());
         let certificate = crypto.dtls_provider.generate_certificate();
         let certificate = certificate.ok_or_else(|| io::Error::other("no certificate for WebRTC can be made"))?;
-        let _ = self.port.set(Port { socket, local, addresses, crypto, certificate });
+        let _ = self.port.set(Port { socket, listener, local, addresses, crypto, certificate });
         Ok(local)
     }
 
@@ -127,8 +128,33 @@ pub async fn serve(context: Arc<Context>) {
     if !context.webrtc.is_open() {
         return;
     }
-    context.tasks.keep("webrtc".to_owned(), || udp::receive(&context)).await;
+    tokio::join!(
+        context.tasks.keep("webrtc over udp".to_owned(), || udp::receive(&context)),
+        context.tasks.keep("webrtc over tcp".to_owned(), || tcp::accept(&context)),
+    );
 }
+
+/// The sockets of both protocols. Where the system chooses the port, it has to be free for both.
+fn bind(address: SocketAddr) -> io::Result<(std::net::UdpSocket, std::net::TcpListener)> {
+    let mut attempts = if address.port() == 0 { ATTEMPTS } else { 1 };
+    loop {
+        attempts -= 1;
+        let bound = UdpSocket::bind(address, UdpConfig::default().receive_buffer(RECEIVE_BUFFER))?;
+        let socket = std::net::UdpSocket::from(bound.as_fd().try_clone_to_owned()?);
+        socket.set_nonblocking(true)?;
+        match std::net::TcpListener::bind(socket.local_addr()?) {
+            Ok(listener) => {
+                listener.set_nonblocking(true)?;
+                return Ok((socket, listener));
+            }
+            Err(error) if attempts == 0 => return Err(error),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Ports that are tried where the system chooses.
+const ATTEMPTS: u32 = 16;
 
 /// Bytes of datagrams that the system keeps for all sessions: 50 ms of 160 Mbit/s from publishers.
 const RECEIVE_BUFFER: usize = 1 << 20;

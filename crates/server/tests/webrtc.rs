@@ -33,8 +33,9 @@ fn main() -> ExitCode {
         Ok(namespaces) => namespaces,
         Err(code) => return code,
     };
-    let tests: [(_, _, fn(&Namespaces)); 6] = [
+    let tests: [(_, _, fn(&Namespaces)); 7] = [
         ("chromium", "chromium_views_without_going_backwards", chromium_views_without_going_backwards),
+        ("chromium", "chromium_views_over_tcp", chromium_views_over_tcp),
         ("chromium", "chromium_publishes_its_camera", chromium_publishes_its_camera),
         ("chromium", "the_page_uses_webrtc_in_chromium", the_page_uses_webrtc_in_chromium),
         ("firefox-esr", "the_page_uses_webrtc_in_firefox", the_page_uses_webrtc_in_firefox),
@@ -108,6 +109,29 @@ fn chromium_views_without_going_backwards(namespaces: &Namespaces) {
     assert_eq!(seen["states"].as_array().and_then(|states| states.last()), Some(&Value::from("connected")));
 }
 
+/// Where datagrams do not come through, candidates of TCP do.
+fn chromium_views_over_tcp(namespaces: &Namespaces) {
+    let _emulator =
+        Emulator::start(namespaces, Config::default(), Config::default(), EmulatorOptions::default())
+            .unwrap();
+    let server = served(namespaces);
+    server.feed("clock", PatternConfig { width: 640, height: 360, ..PatternConfig::default() });
+    let mut browser = Chromium::start(namespaces);
+    browser.go(&format!("http://{}/", server.address));
+    let tracks = server.context.hub.stream("clock").unwrap().tracks();
+    wait_for("the source", PATIENCE, || tracks.borrow().is_some());
+    let without_udp = VIEW.replace("type: \"answer\", sdp }", "type: \"answer\", sdp: sdp.replace(/a=candidate:\\S+ 1 udp .*\\r\\n/g, \"\") }");
+    assert_ne!(without_udp, VIEW);
+    let answer = browser.evaluate(&without_udp);
+    assert_eq!(answer["status"], 201, "{answer}");
+    wait_for("pictures", PATIENCE, || browser.evaluate("seen.frames").as_u64() > Some(30));
+    let pair = browser.evaluate(
+        "peer.getStats().then((all) => [...all.values()].find(({ type }) => type === 'local-candidate')?.protocol)",
+    );
+    assert_eq!(pair, "tcp");
+    assert_eq!(browser.evaluate("seen.backwards"), 0);
+}
+
 /// A server behind the emulated path, with WebRTC.
 fn served(namespaces: &Namespaces) -> Server {
     let server = server(namespaces);
@@ -150,7 +174,7 @@ fn chromium_publishes_its_camera(namespaces: &Namespaces) {
     // A second page views it. Its keyframe is asked for: the camera's encoder makes one on request only.
     let mut viewer = Chromium::start(namespaces);
     viewer.go(&format!("{site}/cam"));
-    wait_for("pictures of the camera", PATIENCE, || viewer.evaluate("freshwire.frames").as_u64() > Some(50));
+    wait_for("pictures of the camera", PATIENCE, || viewer.evaluate("globalThis.freshwire?.frames ?? 0").as_u64() > Some(50));
     assert_eq!(viewer.evaluate("freshwire.via"), "WebRTC");
     println!("age {}", viewer.evaluate("freshwire.screenAge"));
     assert_eq!(viewer.evaluate("document.querySelector('video').srcObject.getTracks().length"), 2);
@@ -161,8 +185,8 @@ fn chromium_publishes_its_camera(namespaces: &Namespaces) {
     wait_for("the end of the source", PATIENCE, || stream().is_some_and(|stream| stream.snapshot().origin.is_none()));
     browser.go(&format!("{site}/"));
     assert_eq!(browser.evaluate(PUBLISH)["status"], 201);
-    let frames = viewer.evaluate("freshwire.frames").as_u64();
-    wait_for("further pictures", PATIENCE, || viewer.evaluate("freshwire.frames").as_u64() > frames.map(|it| it + 50));
+    let frames = viewer.evaluate("globalThis.freshwire?.frames ?? 0").as_u64();
+    wait_for("further pictures", PATIENCE, || viewer.evaluate("globalThis.freshwire?.frames ?? 0").as_u64() > frames.map(|it| it + 50));
 }
 
 fn the_page_uses_webrtc_in_chromium(namespaces: &Namespaces) {
@@ -180,14 +204,15 @@ fn the_page_uses_webrtc(namespaces: &Namespaces, mut browser: impl Browser) {
             .unwrap();
     let server = served(namespaces);
     server.feed("clock", PatternConfig { width: 640, height: 360, ..PatternConfig::default() });
-    browser.go(&format!("http://{}/clock", server.address));
-    wait_for("pictures", PATIENCE, || browser.evaluate("freshwire.frames").as_u64() > Some(100));
+    browser.go(&format!("http://{}/clock?via=webrtc", server.address));
+    wait_for("pictures", PATIENCE, || browser.evaluate("globalThis.freshwire?.frames ?? 0").as_u64() > Some(50));
     let said = browser.evaluate("({ via: freshwire.via, fallback: freshwire.fallback, delay: freshwire.delay,
         age: freshwire.screenAge, stalls: freshwire.stalls, path: document.getElementById('path').textContent })");
     println!("{said}");
     assert_eq!(said["via"], "WebRTC", "{said}");
     assert!(said["path"].as_str().unwrap().contains("carried byWebRTC"), "{said}");
     assert!(said["path"].as_str().unwrap().contains("AAC"), "{said}");
+    assert!(said["path"].as_str().unwrap().contains("B pictures"), "{said}");
     let age = said["age"].as_f64().unwrap();
     assert!((0.0..0.4).contains(&age), "{said}");
     keep_picture(&mut browser, "webrtc-page");
@@ -195,8 +220,18 @@ fn the_page_uses_webrtc(namespaces: &Namespaces, mut browser: impl Browser) {
     browser.evaluate("document.getElementById('mute').click()");
     wait_for("WebSocket", PATIENCE, || browser.evaluate("freshwire.via") == "WebSocket");
     wait_for("the end of the session", PATIENCE, || server.context.webrtc.is_empty());
-    let frames = browser.evaluate("freshwire.frames").as_u64().unwrap();
-    wait_for("further pictures", PATIENCE, || browser.evaluate("freshwire.frames").as_u64() > Some(frames + 50));
+    let frames = browser.evaluate("globalThis.freshwire?.frames ?? 0").as_u64().unwrap();
+    let count = |browser: &mut _| frames_of(browser);
+    wait_for("further pictures", PATIENCE, || count(&mut browser) > frames + 50);
+    // Left to itself the page has all pictures.
+    browser.go(&format!("http://{}/clock", server.address));
+    wait_for("WebSocket", PATIENCE, || browser.evaluate("globalThis.freshwire?.via ?? null") == "WebSocket");
+    let why = browser.evaluate("freshwire.fallback");
+    assert!(why.as_str().is_some_and(|why| why.contains("B pictures")), "{why}");
+}
+
+fn frames_of(browser: &mut impl Browser) -> u64 {
+    browser.evaluate("globalThis.freshwire?.frames ?? 0").as_u64().unwrap()
 }
 
 /// Where datagrams do not come through, the page plays by WebSocket and says why.
@@ -210,13 +245,13 @@ fn the_page_goes_over_to_websocket(namespaces: &Namespaces) {
     server.feed("clock", PatternConfig { width: 640, height: 360, ..PatternConfig::default() });
     let mut browser = Chromium::start(namespaces);
     browser.go(&format!("http://{}/clock", server.address));
-    wait_for("pictures", PATIENCE, || browser.evaluate("freshwire.frames").as_u64() > Some(100));
+    wait_for("pictures", PATIENCE, || browser.evaluate("globalThis.freshwire?.frames ?? 0").as_u64() > Some(100));
     assert_eq!(browser.evaluate("freshwire.via"), "WebSocket");
     println!("{}", browser.evaluate("freshwire.fallback"));
     assert!(browser.evaluate("freshwire.fallback").is_string());
     wait_for("the end of the session", PATIENCE, || server.context.webrtc.is_empty());
     browser.go(&format!("http://{}/clock?via=websocket", server.address));
-    wait_for("pictures", PATIENCE, || browser.evaluate("freshwire.frames").as_u64() > Some(50));
+    wait_for("pictures", PATIENCE, || browser.evaluate("globalThis.freshwire?.frames ?? 0").as_u64() > Some(50));
     assert_eq!(browser.evaluate("freshwire.fallback"), Value::Null);
 }
 
@@ -247,12 +282,12 @@ fn a_lossy_path_shows_fresh_pictures(namespaces: &Namespaces) {
     // Pause: the renditions are measured.
     std::thread::sleep(Duration::from_secs(6));
     let mut browser = Chromium::start(namespaces);
-    browser.go(&format!("http://{}/clock", server.address));
+    browser.go(&format!("http://{}/clock?via=webrtc", server.address));
     wait_for("the first picture", PATIENCE, || browser.evaluate("window.freshwire?.frames ?? 0").as_u64() > Some(0));
     // Pause: the path is measured.
     std::thread::sleep(Duration::from_secs(5));
     let seconds = std::env::var("FRESHWIRE_TEST_SECONDS").map_or(20, |text| text.parse().unwrap());
-    let before = browser.evaluate("freshwire.frames").as_u64().unwrap();
+    let before = browser.evaluate("globalThis.freshwire?.frames ?? 0").as_u64().unwrap();
     let (mut ages, mut renditions) = (Vec::new(), Vec::new());
     for _ in 0..seconds * 10 {
         // Pause: the interval of the samples.
@@ -263,7 +298,7 @@ fn a_lossy_path_shows_fresh_pictures(namespaces: &Namespaces) {
     ages.sort_by(f64::total_cmp);
     let mean = ages.iter().sum::<f64>() / ages.len() as f64;
     let at = |share: f64| ages[(ages.len() as f64 * share) as usize];
-    let frames = browser.evaluate("freshwire.frames").as_u64().unwrap() - before;
+    let frames = browser.evaluate("globalThis.freshwire?.frames ?? 0").as_u64().unwrap() - before;
     let said = browser.evaluate("({ via: freshwire.via, stalls: freshwire.stalls, stats: freshwire.stats })");
     renditions.dedup();
     println!(

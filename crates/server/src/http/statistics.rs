@@ -49,7 +49,7 @@ enum Statement<'a> {
         why: &'static str,
         drops: Vec<(String, u64)>,
         /// What the protocol does not carry, in words.
-        left_out: Option<&'static str>,
+        left_out: Vec<&'static str>,
         path: Box<PathReport>,
     },
 }
@@ -123,7 +123,7 @@ pub(crate) fn report(viewer: &ViewerSnapshot, stream: &Stream) -> String {
         renditions: stream.present_renditions(),
         why: viewer.why,
         drops: viewer.sink.drops.iter().map(|(reason, count)| (reason.to_string(), *count)).collect(),
-        left_out: stream.tracks().borrow().as_deref().filter(|_| viewer.protocol == "webrtc").and_then(left_out),
+        left_out: left_out(viewer, stream),
         path: Box::new(PathReport::from(&viewer.sink)),
     })
 }
@@ -134,10 +134,13 @@ impl From<(MediaTime, SystemTime)> for Clock {
     }
 }
 
-/// What WebRTC does not carry.
-fn left_out(tracks: &Tracks) -> Option<&'static str> {
-    let is_aac = matches!(tracks.audio.as_ref()?.codec, AudioCodec::Aac { .. });
-    is_aac.then_some("sound: it is AAC, which WebRTC does not carry")
+/// What WebRTC does not carry of the stream.
+fn left_out(viewer: &ViewerSnapshot, stream: &Stream) -> Vec<&'static str> {
+    let tracks = stream.tracks().borrow().clone().unwrap_or_default();
+    let is_aac = tracks.audio.as_ref().is_some_and(|audio| matches!(audio.codec, AudioCodec::Aac { .. }));
+    let sound = (viewer.protocol == "webrtc" && is_aac).then_some("sound: WebRTC does not carry AAC");
+    let pictures = (viewer.left_out > 0).then_some("pictures: WebRTC does not carry B pictures");
+    sound.into_iter().chain(pictures).collect()
 }
 
 fn kinds(tracks: &Tracks) -> Vec<&'static str> {

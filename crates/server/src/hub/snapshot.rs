@@ -83,6 +83,8 @@ pub struct ViewerSnapshot {
     pub offered: [u64; LAYERS],
     /// Units that could not even be queued, because the viewer's ring was full.
     pub missed: u64,
+    /// Pictures that are left out because its decoder shows pictures as they come, and with them what depends on them.
+    pub left_out: u64,
     /// The rendition that it gets; `None` before the first picture.
     pub rendition: Option<String>,
     /// The one whose next keyframe it waits for, if that is another one.

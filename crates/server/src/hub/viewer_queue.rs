@@ -32,6 +32,8 @@ pub(super) struct ViewerQueue {
     starts_at: [Option<u64>; 2],
     /// For a decoder that does not reorder.
     pub(super) order: Option<Box<DisplayOrder>>,
+    /// Pictures that are left out for that reason.
+    left_out: u64,
     /// It has had a keyframe: sound goes on while it waits for a picture.
     hears: bool,
     offered: [u64; LAYERS],
@@ -58,6 +60,7 @@ impl ViewerQueue {
             selection: Arc::default(),
             starts_at: [None; 2],
             order: None,
+            left_out: 0,
             hears: false,
             offered: [0; LAYERS],
             missed: 0,
@@ -121,9 +124,9 @@ impl ViewerQueue {
     }
 
     pub(super) fn counts(&self) -> QueueCounts {
-        let Self { offered, missed, .. } = *self;
+        let Self { offered, missed, left_out, .. } = *self;
         let selected = self.selection.get();
-        QueueCounts { identity: Arc::clone(&self.identity), offered, missed, selected }
+        QueueCounts { identity: Arc::clone(&self.identity), offered, missed, left_out, selected }
     }
 
     /// Whether the unit is for this viewer now. A viewer begins with a keyframe, or with sound if there is nothing else,
@@ -176,7 +179,9 @@ impl ViewerQueue {
             self.hears = true;
         }
         let has_references = starts_at.is_some_and(|first| references(&offer.meta).all(|seq| seq >= first));
-        has_references && self.order.as_mut().is_none_or(|order| order.takes(offer))
+        let is_in_order = has_references && self.order.as_mut().is_none_or(|order| order.takes(offer));
+        self.left_out += u64::from(has_references && !is_in_order);
+        is_in_order
     }
 
     /// The unit could not be queued. If others depend on it, the viewer's pictures begin anew.
@@ -195,6 +200,7 @@ pub(super) struct QueueCounts {
     identity: Arc<Identity>,
     offered: [u64; LAYERS],
     missed: u64,
+    left_out: u64,
     selected: Selected,
 }
 
@@ -213,6 +219,7 @@ impl QueueCounts {
             sink: viewer.monitor.stats(),
             offered: self.offered,
             missed: self.missed,
+            left_out: self.left_out,
             rendition: name(current),
             wanted: name(wanted.filter(|_| wanted != current)),
             why: why.name(),

@@ -11,6 +11,7 @@ use str0m::bwe::Bitrate;
 use str0m::change::SdpOffer;
 use str0m::format::{Codec, CodecConfig};
 use str0m::media::{Mid, Pt};
+use str0m::net::TcpType;
 use str0m::rtp::Extension;
 use str0m::{Candidate, Rtc, RtcConfig};
 
@@ -227,8 +228,10 @@ fn answer(
         let offer = SdpOffer::from_sdp_string(offer).map_err(|error| malformed(&error))?;
         let mut rtc = config.build(Instant::now());
         for &address in &candidates {
-            let candidate = Candidate::host(address, "udp").map_err(|error| malformed(&error))?;
-            rtc.add_local_candidate(candidate);
+            let datagrams = Candidate::host(address, "udp").map_err(|error| malformed(&error))?;
+            rtc.add_local_candidate(datagrams);
+            let connection = Candidate::builder().tcp().host(address).tcptype(TcpType::Passive).build();
+            rtc.add_local_candidate(connection.map_err(|error| malformed(&error))?);
         }
         let answer = rtc.sdp_api().accept_offer(offer).map_err(|error| malformed(&error))?;
         Ok((rtc, with_formats(&answer.to_sdp_string())))

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use freshwire_io::udp::{Outgoing, UdpSocket};
@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use super::path::Viewing;
 use super::publish::Publishing;
+use super::tcp::TcpOutlet;
 use crate::tasks::{Tasks, text_of};
 
 /// Turns of the protocol at one time: it asks for the next one where it has more to send.
@@ -23,6 +24,9 @@ const AT_ONCE: Duration = Duration::from_micros(50);
 
 /// Questions of a page that wait for their answer.
 const MOST_QUESTIONS: usize = 8;
+
+/// Connections of one client.
+const MOST_CONNECTIONS: usize = 4;
 
 /// Bytes of such a question.
 const MOST_QUESTION_BYTES: usize = 256;
@@ -47,6 +51,8 @@ pub(super) struct Arrival<'a> {
     /// The address of this machine to which they were sent, if the system says.
     pub(super) to: Option<IpAddr>,
     pub(super) bytes: &'a [u8],
+    /// The connection in which they came, if they did.
+    pub(super) outlet: Option<&'a Arc<TcpOutlet>>,
 }
 
 /// The part behind the lock.
@@ -88,6 +94,8 @@ struct Outlet {
     candidates: Vec<SocketAddr>,
     /// The address of this machine to which the client sends: it takes answers from no other.
     source: Option<IpAddr>,
+    /// Its connections, the newest last.
+    connections: Vec<(SocketAddr, Arc<TcpOutlet>)>,
 }
 
 /// What the session's task has to do.
@@ -112,7 +120,7 @@ impl Session {
         let now = Instant::now();
         let inner = Inner {
             rtc,
-            outlet: Outlet { socket, candidates, source: None },
+            outlet: Outlet { socket, candidates, source: None, connections: Vec::new() },
             ended: None,
             is_connected: false,
             due: now,
@@ -246,7 +254,7 @@ impl Inner {
         if !self.rtc.accepts(&input) {
             return false;
         }
-        self.outlet.source = arrival.to;
+        self.outlet.learn(arrival);
         match self.rtc.handle_input(input) {
             Ok(()) => self.turn(),
             Err(error) => self.fail(&error.to_string()),
@@ -326,9 +334,30 @@ impl Outlet {
         self.candidates.iter().copied().find(|candidate| candidate.is_ipv4() == peer.is_ipv4())
     }
 
+    /// The client has proved that it is this one.
+    fn learn(&mut self, arrival: &Arrival<'_>) {
+        let Some(outlet) = arrival.outlet else {
+            self.source = arrival.to;
+            return;
+        };
+        if !self.connections.iter().any(|(_, known)| Arc::ptr_eq(known, outlet)) {
+            self.connections.push((arrival.from, Arc::clone(outlet)));
+            if self.connections.len() > MOST_CONNECTIONS {
+                self.connections.remove(0);
+            }
+        }
+    }
+
     /// Sends a datagram and returns its bytes on the wire. One that the system does not take is lost, as on the way.
     fn send(&mut self, transmit: &Transmit) -> u64 {
         let bytes: &[u8] = &transmit.contents;
+        if transmit.proto == Protocol::Tcp {
+            let found = self.connections.iter().rev().find(|(peer, _)| *peer == transmit.destination);
+            if let Some((_, outlet)) = found {
+                outlet.send(bytes);
+            }
+            return bytes.len() as u64;
+        }
         let outgoing =
             Outgoing { to: transmit.destination, from: self.source, ecn: None, bytes, segment: None };
         let _ = self.socket.send(&outgoing);

@@ -55,7 +55,8 @@ async fn run(webrtc: &WebRtc) -> io::Result<()> {
             let at = Instant::now();
             for datagram in buffer.datagrams() {
                 let (from, to) = (datagram.from, datagram.to);
-                let arrival = Arrival { at, protocol: Protocol::Udp, from, to, bytes: datagram.bytes };
+                let (protocol, bytes) = (Protocol::Udp, &*datagram.bytes);
+                let arrival = Arrival { at, protocol, from, to, bytes, outlet: None };
                 webrtc.deliver(&arrival);
             }
         }

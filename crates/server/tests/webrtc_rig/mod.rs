@@ -35,9 +35,14 @@ pub(crate) fn ask(server: SocketAddr, method: &str, path: &str, head: &str, body
     let request = format!(
         "{method} {path} HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\ncontent-length: {length}\r\n{head}\r\n{body}"
     );
-    socket.write_all(request.as_bytes()).unwrap();
-    let mut text = String::new();
-    socket.read_to_string(&mut text).unwrap();
+    let _ = socket.write_all(request.as_bytes());
+    // The server may close while it is still written to; what it has said is there.
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = socket.read(&mut buffer) {
+        bytes.extend_from_slice(&buffer[..count]);
+    }
+    let text = String::from_utf8(bytes).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     Answer { status, head: head.to_owned(), body: body.to_owned() }

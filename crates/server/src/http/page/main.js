@@ -20,6 +20,8 @@ const stage = id("stage");
 const clock = new ServerClock();
 const player = new Player(video);
 let peer = null;
+// By which protocol the address wants it: `webrtc`, `websocket`, or whichever is better.
+const asked = new URLSearchParams(location.search).get("via");
 const seconds = (value) => (value === null ? "–" : `${value.toFixed(2)} s`);
 const rate = (bits) => (bits >= 1e6 ? `${(bits / 1e6).toFixed(1)} Mbit/s` : `${Math.round(bits / 1e3)} kbit/s`);
 
@@ -101,6 +103,12 @@ function report(stats) {
     id("estimate").textContent = stats.path.rate_bps ? `carries ${rate(stats.path.rate_bps)}` : "";
     id("used").textContent = `used ${rate(used)}`;
   }
+  // A stream of which WebRTC carries some pictures only is better by WebSocket.
+  const missing = stats.left_out.find((what) => what.startsWith("pictures"));
+  if (peer && missing && asked !== "webrtc") {
+    leavePeer(missing);
+    return;
+  }
   const drops = stats.drops.toSorted((a, b) => b[1] - a[1]).slice(0, SHOWN_DROPS);
   list(id("drops"), drops.length ? drops : [["nothing", 0]]);
   list(id("path"), [
@@ -110,7 +118,7 @@ function report(stats) {
     ["stalls of the picture", metrics.stalls.length],
     ["carried by", metrics.via],
     ...(metrics.fallback ? [["not by WebRTC", metrics.fallback]] : []),
-    ...(stats.left_out ? [["left out", stats.left_out]] : []),
+    ...stats.left_out.map((what) => ["left out", what]),
     ...(stats.renditions > 1 ? [["rendition", rendition(stats)]] : []),
   ]);
 }
@@ -175,7 +183,6 @@ function draw() {
 }
 
 function connect() {
-  const asked = new URLSearchParams(location.search).get("via");
   const isServed = document.body.dataset.webrtc === "on";
   if (asked === "websocket" || !isServed || !Peer.isPossible) connectSocket();
   else connectPeer();
@@ -282,7 +289,8 @@ function setPaused(paused) {
 
 function toggleMute() {
   // Sound that WebRTC does not carry comes by WebSocket.
-  if (peer && video.muted && metrics.stats?.left_out) leavePeer(metrics.stats.left_out);
+  const missing = metrics.stats?.left_out.find((what) => what.startsWith("sound"));
+  if (peer && video.muted && missing) leavePeer(missing);
   video.muted = !video.muted;
   label("mute", video.muted ? "Sound on" : "Sound off");
 }

@@ -1,0 +1,140 @@
+//! ICE over TCP (RFC 6544), for clients in networks that let no datagrams through. Packets have their length in front (RFC 4571).
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use freshwire_io::tcp::TcpSocket;
+use str0m::net::Protocol;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::session::Arrival;
+use crate::context::Context;
+use crate::net::canonical;
+
+/// The largest packet that is read: more than any that WebRTC sends.
+const MOST_BYTES: usize = 2000;
+
+/// Unsent bytes in the kernel above which packets are dropped, as a full queue on the way would drop them.
+const MOST_UNSENT: u32 = 16 << 10;
+
+/// The pause when the system has no descriptor for a connection.
+const EXHAUSTED: Duration = Duration::from_millis(200);
+
+/// The writing side of a connection.
+pub(super) struct TcpOutlet {
+    socket: TcpSocket,
+    /// The rest of a packet of which the kernel has taken a part.
+    rest: Mutex<Vec<u8>>,
+}
+
+impl TcpOutlet {
+    fn new(socket: &TcpStream) -> io::Result<Self> {
+        use std::os::fd::AsFd as _;
+        let clone = std::net::TcpStream::from(socket.as_fd().try_clone_to_owned()?);
+        let socket = TcpSocket::new(clone)?;
+        socket.set_notsent_lowat(MOST_UNSENT)?;
+        Ok(Self { socket, rest: Mutex::default() })
+    }
+
+    /// Sends a packet, or drops it if the connection takes nothing now.
+    pub(super) fn send(&self, packet: &[u8]) {
+        let Ok(length) = u16::try_from(packet.len()) else { return };
+        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        if rest.is_empty() {
+            rest.extend(length.to_be_bytes());
+            rest.extend_from_slice(packet);
+            // Nothing of it was taken: it can be dropped as a whole.
+            if !self.write(&mut rest) {
+                rest.clear();
+            }
+        } else {
+            self.write(&mut rest);
+        }
+    }
+
+    /// Writes what is there. Returns `false` if nothing was taken. The reading side notices an error.
+    fn write(&self, rest: &mut Vec<u8>) -> bool {
+        let taken = self.socket.write(rest).ok().flatten().unwrap_or(0);
+        rest.drain(..taken.min(rest.len()));
+        taken > 0
+    }
+}
+
+/// Takes connections until the server stops.
+pub(super) async fn accept(context: &Arc<Context>) {
+    let Some(port) = context.webrtc.port.get() else { return };
+    let listener = port.listener.try_clone().and_then(TcpListener::from_std);
+    let listener = match listener {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "WebRTC takes no TCP connections");
+            return;
+        }
+    };
+    let mut shutdown = context.shutdown.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            // A sender that is gone has stopped, too.
+            _ = shutdown.wait_for(|&stops| stops) => return,
+        };
+        let Ok((socket, peer)) = accepted else {
+            tokio::time::sleep(EXHAUSTED).await;
+            continue;
+        };
+        let peer = canonical(peer);
+        match context.admission.admit(peer.ip()) {
+            Ok(permit) => {
+                let context = Arc::clone(context);
+                context.tasks.clone().spawn("WebRTC over TCP", async move {
+                    let _permit = permit;
+                    let mut shutdown = context.shutdown.clone();
+                    tokio::select! {
+                        ended = attend(socket, peer, &context) => {
+                            if let Err(error) = ended {
+                                tracing::debug!(%peer, %error, "a connection of WebRTC has ended");
+                            }
+                        }
+                        _ = shutdown.wait_for(|&stops| stops) => {}
+                    }
+                });
+            }
+            Err(limit) => tracing::info!(%peer, limit, "refused a connection"),
+        }
+    }
+}
+
+/// Reads packets until the connection ends. The first one has to prove that its sender knows the password of a session.
+async fn attend(mut socket: TcpStream, peer: SocketAddr, context: &Context) -> io::Result<()> {
+    let _ = socket.set_nodelay(true);
+    let outlet = Arc::new(TcpOutlet::new(&socket)?);
+    let mut buffer = vec![0; MOST_BYTES];
+    let limits = context.limits();
+    let mut patience = limits.handshake_timeout;
+    let deadline = tokio::time::Instant::now() + limits.handshake_timeout;
+    let mut is_known = false;
+    loop {
+        let packet = read(&mut socket, &mut buffer);
+        let length = tokio::time::timeout(patience, packet).await.map_err(io::Error::from)??;
+        let bytes = buffer.get(..length).unwrap_or_default();
+        let (at, outlet) = (Instant::now(), Some(&outlet));
+        let arrival = Arrival { at, protocol: Protocol::Tcp, from: peer, to: None, bytes, outlet };
+        is_known |= context.webrtc.deliver(&arrival).is_some();
+        if is_known {
+            patience = limits.keepalive_timeout;
+        } else if tokio::time::Instant::now() >= deadline {
+            return Err(io::Error::other("it belongs to no session"));
+        }
+    }
+}
+
+/// Reads a packet and returns its length.
+async fn read(socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    let length = usize::from(socket.read_u16().await?);
+    let too_large = || io::Error::new(io::ErrorKind::InvalidData, "a packet is too large");
+    socket.read_exact(buffer.get_mut(..length).ok_or_else(too_large)?).await?;
+    Ok(length)
+}

@@ -38,6 +38,9 @@ pub(crate) use view::{ViewAsk, view};
 
 use registry::Sessions;
 
+/// The protocol of its viewers in statistics.
+pub(crate) const WEBRTC: &str = "webrtc";
+
 /// The WebRTC sessions of a server.
 #[derive(Default)]
 pub struct WebRtc {

@@ -126,7 +126,11 @@ fn chromium_views_over_tcp(namespaces: &Namespaces) {
     assert_eq!(answer["status"], 201, "{answer}");
     wait_for("pictures", PATIENCE, || browser.evaluate("seen.frames").as_u64() > Some(30));
     let pair = browser.evaluate(
-        "peer.getStats().then((all) => [...all.values()].find(({ type }) => type === 'local-candidate')?.protocol)",
+        "peer.getStats().then((all) => {
+            const of = (id) => all.get(id);
+            const transport = [...all.values()].find(({ type }) => type === 'transport');
+            return of(of(transport.selectedCandidatePairId).remoteCandidateId).protocol;
+        })",
     );
     assert_eq!(pair, "tcp");
     assert_eq!(browser.evaluate("seen.backwards"), 0);

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::hub::{Stream, ViewerSnapshot};
 use crate::report::PathReport;
 use crate::values::{HoldReason, WatcherSnapshot};
+use crate::webrtc::WEBRTC;
 
 /// A request of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -112,8 +113,10 @@ pub(crate) fn pong(at: f64, clock: Option<(MediaTime, SystemTime)>, now: SystemT
 pub(crate) fn report(viewer: &ViewerSnapshot, stream: &Stream) -> String {
     let layers =
         (0..viewer.offered.len()).rev().find(|&layer| viewer.offered[layer] > 0).map_or(0, |top| top + 1);
+    // WebRTC shows pictures when they come, and not at the times of their order.
+    let clock = if viewer.protocol == WEBRTC { stream.capture_clock() } else { stream.wall_clock() };
     text(&Statement::Stats {
-        clock: stream.wall_clock().map(Clock::from),
+        clock: clock.map(Clock::from),
         kinds: stream.tracks().borrow().as_deref().map(kinds),
         offered: &viewer.offered[..layers],
         sent: &viewer.sink.committed_by_layer[..layers],
@@ -138,7 +141,7 @@ impl From<(MediaTime, SystemTime)> for Clock {
 fn left_out(viewer: &ViewerSnapshot, stream: &Stream) -> Vec<&'static str> {
     let tracks = stream.tracks().borrow().clone().unwrap_or_default();
     let is_aac = tracks.audio.as_ref().is_some_and(|audio| matches!(audio.codec, AudioCodec::Aac { .. }));
-    let sound = (viewer.protocol == "webrtc" && is_aac).then_some("sound: WebRTC does not carry AAC");
+    let sound = (viewer.protocol == WEBRTC && is_aac).then_some("sound: WebRTC does not carry AAC");
     let pictures = (viewer.left_out > 0).then_some("pictures: WebRTC does not carry B pictures");
     sound.into_iter().chain(pictures).collect()
 }

@@ -167,6 +167,11 @@ impl Fanout {
         Some(UnitInfo { meta, rendition, kind, begins, is_leaf, shown, published, grace })
     }
 
+    /// By how much pictures of a rendition are shown after they are decoded, at most.
+    pub(super) fn reorder(&self, rendition: usize) -> Duration {
+        self.reorder.get(rendition).copied().unwrap_or_default()
+    }
+
     /// When a unit was captured, as far as its times tell: the picture that is shown last of those that have come was captured now. B
     /// pictures come after it.
     fn captured(&mut self, rendition: usize, unit: &Unit, published: Timestamp) -> Timestamp {

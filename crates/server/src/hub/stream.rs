@@ -158,6 +158,15 @@ impl Stream {
         lock(&self.state).fed
     }
 
+    /// The same for when a picture was captured that is shown at a media time: where pictures are reordered, the ones that come first are
+    /// captured first, and shown later.
+    pub(crate) fn capture_clock(&self) -> Option<(MediaTime, SystemTime)> {
+        let state = lock(&self.state);
+        let (media, wall) = state.wall?;
+        let reorder = state.fanout.reorder(state.fanout.renditions.reference());
+        Some((media, wall.checked_sub(reorder)?))
+    }
+
     /// The right to feed it. `origin` is shown to people. `key_requests` gets a message when a viewer needs a keyframe.
     ///
     /// # Errors

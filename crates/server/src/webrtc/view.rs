@@ -11,7 +11,7 @@ use super::offer::{Negotiated, OfferError, answer_viewer};
 use super::path::{SessionPath, TrackOut, Viewing};
 use super::session::{Role, Session};
 use super::work::{self, Work};
-use super::{Ask, Begun, WebRtc};
+use super::{Ask, Begun, WEBRTC, WebRtc};
 use crate::context::Context;
 use crate::hub::{HubError, RenditionSelection, Stream, ViewRequest, ViewSocket, Viewer};
 use crate::lease::Lease;
@@ -90,7 +90,7 @@ impl ViewPlan {
             catalog,
             renditions: self.renditions.clone(),
             seal: None,
-            protocol: "webrtc",
+            protocol: WEBRTC,
             peer: self.peer,
             user: self.user.clone(),
             only: match (self.has_video, self.has_audio) {

@@ -155,7 +155,7 @@ fn answer(session: &Session, role: &Part, questions: &[String]) {
     let Part::View(plan) = role else { return };
     for question in questions {
         if let Some(Question::Ping { at }) = Question::read(question) {
-            session.say(&statistics::pong(at, plan.stream.wall_clock(), SystemTime::now()));
+            session.say(&statistics::pong(at, plan.stream.capture_clock(), SystemTime::now()));
         }
     }
 }

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         ("chromium", "chromium_views_over_tcp", chromium_views_over_tcp),
         ("chromium", "chromium_publishes_its_camera", chromium_publishes_its_camera),
         ("chromium", "the_page_uses_webrtc_in_chromium", the_page_uses_webrtc_in_chromium),
-        ("firefox-esr", "the_page_uses_webrtc_in_firefox", the_page_uses_webrtc_in_firefox),
+        ("firefox-esr", "firefox_gets_the_high_profile_by_websocket", firefox_gets_the_high_profile_by_websocket),
         ("chromium", "the_page_goes_over_to_websocket", the_page_goes_over_to_websocket),
         ("chromium", "a_lossy_path_shows_fresh_pictures", a_lossy_path_shows_fresh_pictures),
     ];
@@ -197,8 +197,19 @@ fn the_page_uses_webrtc_in_chromium(namespaces: &Namespaces) {
     the_page_uses_webrtc(namespaces, Chromium::start(namespaces));
 }
 
-fn the_page_uses_webrtc_in_firefox(namespaces: &Namespaces) {
-    the_page_uses_webrtc(namespaces, Firefox::start(namespaces));
+/// Firefox decodes H.264 of the baseline profile only in WebRTC, and says so in its offer.
+fn firefox_gets_the_high_profile_by_websocket(namespaces: &Namespaces) {
+    let _emulator =
+        Emulator::start(namespaces, Config::default(), Config::default(), EmulatorOptions::default())
+            .unwrap();
+    let server = served(namespaces);
+    server.feed("clock", PatternConfig { width: 640, height: 360, ..PatternConfig::default() });
+    let mut browser = Firefox::start(namespaces);
+    browser.go(&format!("http://{}/clock", server.address));
+    wait_for("pictures", PATIENCE, || frames_of(&mut browser) > 50);
+    assert_eq!(browser.evaluate("freshwire.via"), "WebSocket");
+    let why = browser.evaluate("freshwire.fallback");
+    assert!(why.as_str().is_some_and(|why| why.contains("high profile")), "{why}");
 }
 
 /// The page plays by WebRTC and says so, knows how old its picture is, and gets sound by WebSocket if WebRTC does not carry it.

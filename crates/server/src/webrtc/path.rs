@@ -38,7 +38,6 @@ pub(super) struct Viewing {
     /// The client says what arrives.
     is_estimated: bool,
     rtt: Duration,
-    min_rtt: Option<Duration>,
     flushed: Flushed,
     /// Bytes that have left in all.
     sent: u64,
@@ -87,7 +86,6 @@ impl Viewing {
             rate: FIRST_RATE,
             is_estimated: false,
             rtt: Duration::ZERO,
-            min_rtt: None,
             flushed: Flushed::default(),
             sent: 0,
         }
@@ -118,7 +116,6 @@ impl Viewing {
             Event::PeerStats(stats) => {
                 if let Some(rtt) = stats.rtt {
                     self.rtt = rtt;
-                    self.min_rtt = Some(self.min_rtt.map_or(rtt, |least| least.min(rtt)));
                 }
             }
             _ => {}
@@ -171,7 +168,8 @@ impl DatagramPath for SessionPath {
             let viewing = inner.viewing()?;
             Some(LinkView {
                 rtt: viewing.rtt,
-                min_rtt: viewing.min_rtt.unwrap_or_default(),
+                // Packets count when they leave, so the round trip is no part of the time for which they occupy the path.
+                min_rtt: Duration::ZERO,
                 unsent: committed,
                 agreed: Some(viewing.rate),
                 credit: viewing.pace.tokens_at(now, viewing.rate) as i64,

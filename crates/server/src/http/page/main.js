@@ -97,10 +97,11 @@ function report(stats) {
     const sent = perSecond(stats.sent, before.stats.sent).map((value, layer) => Math.min(value, offered[layer]));
     charts.layers.add(at, { offered, sent });
     const used = ((stats.path.acked_bytes - before.stats.path.acked_bytes) * 8) / elapsed;
-    charts.link.add(at, [stats.path.rate_bps, used]);
+    const carries = stats.path.rate_bps ?? stats.path.carries?.bps;
+    charts.link.add(at, [carries, used]);
     const sum = (list) => Math.round(list.reduce((total, one) => total + one, 0));
     id("layers-now").textContent = `${sum(sent)} of ${sum(offered)}`;
-    id("estimate").textContent = stats.path.rate_bps ? `carries ${rate(stats.path.rate_bps)}` : "";
+    id("estimate").textContent = carries ? `carries ${rate(carries)}` : "";
     id("used").textContent = `used ${rate(used)}`;
   }
   // A stream of which WebRTC carries some pictures only is better by WebSocket.

@@ -95,7 +95,8 @@ impl WebRtc {
         let local = socket.local_addr()?;
         let crypto = Arc::new(str0m::crypto::from_feature_flags());
         let certificate = crypto.dtls_provider.generate_certificate();
-        let certificate = certificate.ok_or_else(|| io::Error::other("no certificate for WebRTC can be made"))?;
+        let certificate =
+            certificate.ok_or_else(|| io::Error::other("no certificate for WebRTC can be made"))?;
         let _ = self.port.set(Port { socket, listener, local, addresses, crypto, certificate });
         Ok(local)
     }

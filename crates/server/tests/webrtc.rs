@@ -16,7 +16,7 @@ use freshwire_netns::testing::namespaces;
 use freshwire_netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_server::access::Access;
 use freshwire_server::config::Limits;
-use freshwire_server::ingest::{self, Outlet, PatternConfig, Source};
+use freshwire_server::ingest::{self, CLOCK_CELLS, Outlet, PatternConfig, Source};
 use http_rig::Server;
 use serde_json::Value;
 use testing::{is_there, wait_for};
@@ -38,7 +38,11 @@ fn main() -> ExitCode {
         ("chromium", "chromium_views_over_tcp", chromium_views_over_tcp),
         ("chromium", "chromium_publishes_its_camera", chromium_publishes_its_camera),
         ("chromium", "the_page_uses_webrtc_in_chromium", the_page_uses_webrtc_in_chromium),
-        ("firefox-esr", "firefox_gets_the_high_profile_by_websocket", firefox_gets_the_high_profile_by_websocket),
+        (
+            "firefox-esr",
+            "firefox_gets_the_high_profile_by_websocket",
+            firefox_gets_the_high_profile_by_websocket,
+        ),
         ("chromium", "the_page_goes_over_to_websocket", the_page_goes_over_to_websocket),
         ("chromium", "a_lossy_path_shows_fresh_pictures", a_lossy_path_shows_fresh_pictures),
     ];
@@ -95,7 +99,9 @@ fn chromium_views_without_going_backwards(namespaces: &Namespaces) {
     server.feed("clock", PatternConfig { width: 640, height: 360, ..PatternConfig::default() });
     let mut browser = Chromium::start(namespaces);
     browser.go(&format!("http://{}/", server.address));
-    wait_for("the source", PATIENCE, || server.context.hub.find("clock").is_some_and(|stream| stream.tracks().borrow().is_some()));
+    wait_for("the source", PATIENCE, || {
+        server.context.hub.find("clock").is_some_and(|stream| stream.tracks().borrow().is_some())
+    });
     let answer = browser.evaluate(VIEW);
     assert_eq!(answer["status"], 201, "{answer}: {}", browser.evaluate("seen.offer").as_str().unwrap());
     wait_for("pictures", PATIENCE, || browser.evaluate("seen.frames").as_u64() > Some(50));
@@ -120,7 +126,10 @@ fn chromium_views_over_tcp(namespaces: &Namespaces) {
     browser.go(&format!("http://{}/", server.address));
     let tracks = server.context.hub.stream("clock").unwrap().tracks();
     wait_for("the source", PATIENCE, || tracks.borrow().is_some());
-    let without_udp = VIEW.replace("type: \"answer\", sdp }", "type: \"answer\", sdp: sdp.replace(/a=candidate:\\S+ 1 udp .*\\r\\n/g, \"\") }");
+    let without_udp = VIEW.replace(
+        "type: \"answer\", sdp }",
+        "type: \"answer\", sdp: sdp.replace(/a=candidate:\\S+ 1 udp .*\\r\\n/g, \"\") }",
+    );
     assert_ne!(without_udp, VIEW);
     let answer = browser.evaluate(&without_udp);
     assert_eq!(answer["status"], 201, "{answer}");
@@ -178,19 +187,26 @@ fn chromium_publishes_its_camera(namespaces: &Namespaces) {
     // A second page views it. Its keyframe is asked for: the camera's encoder makes one on request only.
     let mut viewer = Chromium::start(namespaces);
     viewer.go(&format!("{site}/cam"));
-    wait_for("pictures of the camera", PATIENCE, || viewer.evaluate("globalThis.freshwire?.frames ?? 0").as_u64() > Some(50));
+    wait_for("pictures of the camera", PATIENCE, || {
+        viewer.evaluate("globalThis.freshwire?.frames ?? 0").as_u64() > Some(50)
+    });
     assert_eq!(viewer.evaluate("freshwire.via"), "WebRTC");
     println!("age {}", viewer.evaluate("freshwire.screenAge"));
     assert_eq!(viewer.evaluate("document.querySelector('video').srcObject.getTracks().length"), 2);
     // A reload of the publisher's page ends the session, and it can publish again at once.
     let location = answer["location"].as_str().unwrap();
-    let ended = browser.evaluate(&format!("fetch('/cam/{location}', {{ method: 'DELETE' }}).then((it) => it.status)"));
+    let ended = browser
+        .evaluate(&format!("fetch('/cam/{location}', {{ method: 'DELETE' }}).then((it) => it.status)"));
     assert_eq!(ended, 200);
-    wait_for("the end of the source", PATIENCE, || stream().is_some_and(|stream| stream.snapshot().origin.is_none()));
+    wait_for("the end of the source", PATIENCE, || {
+        stream().is_some_and(|stream| stream.snapshot().origin.is_none())
+    });
     browser.go(&format!("{site}/"));
     assert_eq!(browser.evaluate(PUBLISH)["status"], 201);
     let frames = viewer.evaluate("globalThis.freshwire?.frames ?? 0").as_u64();
-    wait_for("further pictures", PATIENCE, || viewer.evaluate("globalThis.freshwire?.frames ?? 0").as_u64() > frames.map(|it| it + 50));
+    wait_for("further pictures", PATIENCE, || {
+        viewer.evaluate("globalThis.freshwire?.frames ?? 0").as_u64() > frames.map(|it| it + 50)
+    });
 }
 
 fn the_page_uses_webrtc_in_chromium(namespaces: &Namespaces) {
@@ -220,7 +236,9 @@ fn the_page_uses_webrtc(namespaces: &Namespaces, mut browser: impl Browser) {
     let server = served(namespaces);
     server.feed("clock", PatternConfig { width: 640, height: 360, ..PatternConfig::default() });
     browser.go(&format!("http://{}/clock?via=webrtc", server.address));
-    wait_for("pictures", PATIENCE, || browser.evaluate("globalThis.freshwire?.frames ?? 0").as_u64() > Some(50));
+    wait_for("pictures", PATIENCE, || {
+        browser.evaluate("globalThis.freshwire?.frames ?? 0").as_u64() > Some(50)
+    });
     let said = browser.evaluate("({ via: freshwire.via, fallback: freshwire.fallback, delay: freshwire.delay,
         age: freshwire.screenAge, stalls: freshwire.stalls, path: document.getElementById('path').textContent })");
     println!("{said}");
@@ -260,13 +278,17 @@ fn the_page_goes_over_to_websocket(namespaces: &Namespaces) {
     server.feed("clock", PatternConfig { width: 640, height: 360, ..PatternConfig::default() });
     let mut browser = Chromium::start(namespaces);
     browser.go(&format!("http://{}/clock", server.address));
-    wait_for("pictures", PATIENCE, || browser.evaluate("globalThis.freshwire?.frames ?? 0").as_u64() > Some(100));
+    wait_for("pictures", PATIENCE, || {
+        browser.evaluate("globalThis.freshwire?.frames ?? 0").as_u64() > Some(100)
+    });
     assert_eq!(browser.evaluate("freshwire.via"), "WebSocket");
     println!("{}", browser.evaluate("freshwire.fallback"));
     assert!(browser.evaluate("freshwire.fallback").is_string());
     wait_for("the end of the session", PATIENCE, || server.context.webrtc.is_empty());
     browser.go(&format!("http://{}/clock?via=websocket", server.address));
-    wait_for("pictures", PATIENCE, || browser.evaluate("globalThis.freshwire?.frames ?? 0").as_u64() > Some(50));
+    wait_for("pictures", PATIENCE, || {
+        browser.evaluate("globalThis.freshwire?.frames ?? 0").as_u64() > Some(50)
+    });
     assert_eq!(browser.evaluate("freshwire.fallback"), Value::Null);
 }
 
@@ -286,7 +308,7 @@ fn a_lossy_path_shows_fresh_pictures(namespaces: &Namespaces) {
         height,
         kbit,
         sound: false,
-        group: 50,
+        b_pictures: false,
         ..PatternConfig::default()
     };
     server.feed("clock", rendition(640, 360, 800));
@@ -297,8 +319,10 @@ fn a_lossy_path_shows_fresh_pictures(namespaces: &Namespaces) {
     // Pause: the renditions are measured.
     std::thread::sleep(Duration::from_secs(6));
     let mut browser = Chromium::start(namespaces);
-    browser.go(&format!("http://{}/clock?via=webrtc", server.address));
-    wait_for("the first picture", PATIENCE, || browser.evaluate("window.freshwire?.frames ?? 0").as_u64() > Some(0));
+    browser.go(&format!("http://{}/clock", server.address));
+    wait_for("the first picture", PATIENCE, || {
+        browser.evaluate("window.freshwire?.frames ?? 0").as_u64() > Some(0)
+    });
     // Pause: the path is measured.
     std::thread::sleep(Duration::from_secs(5));
     let seconds = std::env::var("FRESHWIRE_TEST_SECONDS").map_or(20, |text| text.parse().unwrap());
@@ -307,9 +331,10 @@ fn a_lossy_path_shows_fresh_pictures(namespaces: &Namespaces) {
     for _ in 0..seconds * 10 {
         // Pause: the interval of the samples.
         std::thread::sleep(Duration::from_millis(100));
-        ages.extend(browser.evaluate("freshwire.screenAge").as_f64());
+        ages.extend(browser.evaluate(&picture_age()).as_f64());
         renditions.push(browser.evaluate("freshwire.stats?.rendition ?? null"));
     }
+    assert!(ages.len() as u64 > seconds * 5, "the clock in the picture can be read");
     ages.sort_by(f64::total_cmp);
     let mean = ages.iter().sum::<f64>() / ages.len() as f64;
     let at = |share: f64| ages[(ages.len() as f64 * share) as usize];
@@ -322,8 +347,29 @@ fn a_lossy_path_shows_fresh_pictures(namespaces: &Namespaces) {
         at(0.95)
     );
     assert_eq!(said["via"], "WebRTC");
-    assert!(mean <= 0.7, "{mean}");
-    assert!(frames > seconds * 3, "{frames}");
+    // On a machine that does nothing else the mean is below 0.5 s.
+    assert!(mean <= 1.0, "{mean}");
+    assert!(frames > seconds * 8, "{frames}");
+}
+
+/// How old the picture on the screen is in seconds, by the clock that is drawn in it; `null` if that cannot be read.
+fn picture_age() -> String {
+    format!(
+        "(() => {{
+            const video = document.querySelector('video');
+            const width = video.videoWidth;
+            const pen = new OffscreenCanvas(width, 1).getContext('2d', {{ willReadFrequently: true }});
+            pen.drawImage(video, 0, Math.round(video.videoHeight * 31 / 32), width, 1, 0, 0, width, 1);
+            const now = Date.now() / 1e3;
+            const line = pen.getImageData(0, 0, width, 1).data;
+            const cells = Array.from({{ length: {CLOCK_CELLS} }}, (_, at) =>
+                Number(line[4 * Math.floor((at + 0.5) * width / {CLOCK_CELLS}) + 1] > 128));
+            const [white, black, ...bits] = cells;
+            const parity = bits.pop();
+            const isValid = white && !black && bits.reduce((sum, bit) => sum + bit, 0) % 2 === parity;
+            return isValid ? now - bits.reduce((sum, bit) => 2 * sum + bit, 0) / 1e3 : null;
+        }})()"
+    )
 }
 
 /// Keeps a screenshot.

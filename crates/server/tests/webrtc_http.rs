@@ -223,16 +223,14 @@ fn passwords_and_links_are_asked_for() {
     let anna = User { password: Password::from_plain("anna", "secret"), rights };
     let key = LinkKey::new("a secret of sixteen characters");
     let link = key.query(Right::View, "clock", u64::from(u32::MAX));
-    let rules =
-        Rules { users: [("anna".to_owned(), anna)].into(), link_key: Some(key), ..Rules::default() };
+    let rules = Rules { users: [("anna".to_owned(), anna)].into(), link_key: Some(key), ..Rules::default() };
     let server = server(Access::new(rules), Limits::default());
     server.feed("clock", PatternConfig { width: 320, height: 180, ..PatternConfig::default() });
     let tracks = server.context.hub.stream("clock").unwrap().tracks();
     wait_for("the source", PATIENCE, || tracks.borrow().is_some());
     let offer = Client::receiving(&[MediaKind::Video]).offer;
-    let with = |path: &str, head: &str| {
-        ask(server.address, "POST", path, &format!("{SDP}{head}"), &offer).status
-    };
+    let with =
+        |path: &str, head: &str| ask(server.address, "POST", path, &format!("{SDP}{head}"), &offer).status;
     assert_eq!(with("/clock/whep", ""), 401);
     assert_eq!(with("/clock/whep?expires=4294967295&sig=00", ""), 403);
     assert_eq!(with(&format!("/clock/whep?{link}"), ""), 201);

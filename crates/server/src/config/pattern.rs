@@ -13,10 +13,12 @@ pub struct PatternConfig {
     pub group: u32,
     /// With a tone. Default true.
     pub sound: bool,
+    /// With B pictures, in two layers. Default true.
+    pub b_pictures: bool,
 }
 
 impl Default for PatternConfig {
     fn default() -> Self {
-        Self { width: 1280, height: 720, fps: 25, kbit: 1000, group: 50, sound: true }
+        Self { width: 1280, height: 720, fps: 25, kbit: 1000, group: 50, sound: true, b_pictures: true }
     }
 }

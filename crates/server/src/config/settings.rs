@@ -192,10 +192,7 @@ impl Config {
                     || self.base_path != newer.base_path,
                 "http",
             ),
-            (
-                self.webrtc != newer.webrtc || self.webrtc_addresses != newer.webrtc_addresses,
-                "webrtc",
-            ),
+            (self.webrtc != newer.webrtc || self.webrtc_addresses != newer.webrtc_addresses, "webrtc"),
             (self.tls.is_some() != newer.tls.is_some(), "tls"),
             (self.nice != newer.nice, "process"),
             (hub(self) != hub(newer), "hub"),

@@ -26,8 +26,7 @@ const SDP: &str = "application/sdp";
 const FRAGMENT: &str = "application/trickle-ice-sdpfrag";
 const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
-const OFF: &str =
-    "WebRTC is not served here: start the server with --listen-webrtc, or set webrtc.listen in its configuration";
+const OFF: &str = "WebRTC is not served here: start the server with --listen-webrtc, or set webrtc.listen in its configuration";
 
 /// Characters of a session's identifier, which are hexadecimal digits.
 const ID_CHARS: usize = 32;
@@ -65,7 +64,8 @@ impl Target {
     pub(super) fn of<B>(context: &Context, request: &Request<B>) -> Option<Self> {
         let target = Self::of_path(request.uri().path())?;
         let is_value = || target.id.is_none() && context.topics.find(&target.address).is_some();
-        let is_ours = content_type(request) == Some(SDP) || request.method() == Method::OPTIONS || !is_value();
+        let is_ours =
+            content_type(request) == Some(SDP) || request.method() == Method::OPTIONS || !is_value();
         is_ours.then_some(target)
     }
 }
@@ -102,7 +102,8 @@ where
         }
         (_, id) => {
             let allowed = if id.is_some() { "DELETE, PATCH" } else { "POST, OPTIONS" };
-            let refusal = reply::text(StatusCode::METHOD_NOT_ALLOWED, &format!("{allowed} are answered here"));
+            let refusal =
+                reply::text(StatusCode::METHOD_NOT_ALLOWED, &format!("{allowed} are answered here"));
             Ok(reply::with_header(refusal, header::ALLOW, allowed))
         }
     };
@@ -137,7 +138,11 @@ where
     }
     let permit = context.admission.admit(requester.peer.ip()).map_err(|limit| {
         let why = format!("the limit {limit} is reached; try again later");
-        Box::new(reply::with_header(reply::text(StatusCode::SERVICE_UNAVAILABLE, &why), header::RETRY_AFTER, "5"))
+        Box::new(reply::with_header(
+            reply::text(StatusCode::SERVICE_UNAVAILABLE, &why),
+            header::RETRY_AFTER,
+            "5",
+        ))
     })?;
     let (parts, body) = request.into_parts();
     let offer = body::read(body, &context.limits()).await?;
@@ -271,7 +276,8 @@ fn with_bearer<B>(request: &Request<B>) -> Request<()> {
         }
         return head;
     }
-    let basic = if token.contains(':') { data_encoding::BASE64.encode(token.as_bytes()) } else { token.to_owned() };
+    let basic =
+        if token.contains(':') { data_encoding::BASE64.encode(token.as_bytes()) } else { token.to_owned() };
     if let Ok(value) = HeaderValue::try_from(format!("Basic {basic}")) {
         head.headers_mut().insert(header::AUTHORIZATION, value);
     }

@@ -26,9 +26,10 @@ impl PatternConfig {
 
     /// How ffmpeg reads the pictures and codes them: in the ladder I, P, reference B, b.
     pub(super) fn encoder_arguments(&self) -> Vec<String> {
-        let Self { width, height, fps, kbit, group, sound } = self;
+        let Self { width, height, fps, kbit, group, sound, b_pictures } = self;
+        let between = if *b_pictures { 3 } else { 0 };
         let ladder = format!(
-            "bframes=3:b-adapt=0:b-pyramid=strict:scenecut=0:open-gop=0:keyint={group}:min-keyint={group}:ref=2:\
+            "bframes={between}:b-adapt=0:b-pyramid=strict:scenecut=0:open-gop=0:keyint={group}:min-keyint={group}:ref=2:\
              weightp=0:mbtree=0:rc-lookahead=0:sync-lookahead=0:sliced-threads=1:repeat-headers=1:\
              vbv-maxrate={}:vbv-bufsize={}:ipratio=1.1:pbratio=1.0",
             kbit * 11 / 10,

@@ -130,7 +130,8 @@ pub(super) fn answer_publisher(
     }
     let negotiated = answer(port, &offer, config(port, codecs), local, "recvonly")?;
     if negotiated.video.is_none() && negotiated.audio.is_none() {
-        let why = "the offer has no H.264, VP9, AV1, H.265 or Opus to send; choose one of them in the encoder";
+        let why =
+            "the offer has no H.264, VP9, AV1, H.265 or Opus to send; choose one of them in the encoder";
         return Err(OfferError::Codec(why.to_owned()));
     }
     Ok(negotiated)
@@ -140,7 +141,9 @@ impl Line {
     /// The same for what puts packets together.
     pub(super) fn media(&self) -> Option<Media> {
         let (kind, codec, clock_rate, channels) = match self.codec {
-            Codec::H264 => (Kind::Video, MediaCodec::H264 { packetization_mode: 1, sets: Vec::new() }, 90_000, 1),
+            Codec::H264 => {
+                (Kind::Video, MediaCodec::H264 { packetization_mode: 1, sets: Vec::new() }, 90_000, 1)
+            }
             Codec::H265 => {
                 let codec = MediaCodec::H265 { sets: Vec::new(), has_order_numbers: false };
                 (Kind::Video, codec, 90_000, 1)

@@ -67,7 +67,8 @@ impl TrackOut {
             let now = Instant::now();
             let Some((before, at)) = self.captured else { return now };
             let ticks = timestamp.wrapping_sub(before).cast_signed();
-            let passed = Duration::from_secs_f64(f64::from(ticks.unsigned_abs()) / f64::from(self.clock_rate));
+            let passed =
+                Duration::from_secs_f64(f64::from(ticks.unsigned_abs()) / f64::from(self.clock_rate));
             let other = if ticks < 0 { at.checked_sub(passed) } else { at.checked_add(passed) };
             other.unwrap_or(now).min(now)
         });
@@ -145,8 +146,7 @@ impl Inner {
     fn write(&mut self, track: usize, packet: &[u8], captured: Option<Instant>) {
         let Role::Viewer(viewing) = &mut self.role else { return };
         let track = if track == 0 { &mut viewing.video } else { &mut viewing.audio };
-        let (Some(track), Some((header, payload))) =
-            (track, packet.split_first_chunk::<HEADER_BYTES>())
+        let (Some(track), Some((header, payload))) = (track, packet.split_first_chunk::<HEADER_BYTES>())
         else {
             return;
         };
@@ -188,7 +188,8 @@ impl DatagramPath for SessionPath {
     }
 
     fn send(&mut self, now: Timestamp, record: Option<&Record>, packets: &[u8]) {
-        let captured = record.and_then(|record| Instant::now().checked_sub(now.saturating_since(record.generated)));
+        let captured =
+            record.and_then(|record| Instant::now().checked_sub(now.saturating_since(record.generated)));
         self.0.with(|inner| {
             let mut at = 0;
             while let Some(Frame { track, is_report, head, .. }) = Frame::read(packets, at, 0) {
@@ -203,7 +204,8 @@ impl DatagramPath for SessionPath {
     }
 
     fn flush(&mut self, _: Timestamp) -> io::Result<Flushed> {
-        let flushed = self.0.with(|inner| inner.viewing().map(|viewing| std::mem::take(&mut viewing.flushed)));
+        let flushed =
+            self.0.with(|inner| inner.viewing().map(|viewing| std::mem::take(&mut viewing.flushed)));
         flushed.flatten().ok_or_else(|| io::Error::other("the WebRTC session has ended"))
     }
 

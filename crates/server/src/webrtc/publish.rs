@@ -121,9 +121,10 @@ impl Publishing {
         self.since = Instant::now();
         let of = |track: &&mut TrackIn| packet.header.ext_vals.mid.is_none_or(|mid| mid == track.mid);
         let clock = packet.time.frequency().get();
-        let found = tracks.iter_mut().enumerate().find(|(_, track)| {
-            u64::from(track.media.clock_rate) == u64::from(clock) && of(&track)
-        });
+        let found = tracks
+            .iter_mut()
+            .enumerate()
+            .find(|(_, track)| u64::from(track.media.clock_rate) == u64::from(clock) && of(&track));
         let Some((index, track)) = found else { return Ok(()) };
         if let Some(info) = packet.last_sender_info {
             let (timestamp, ntp) = (info.rtp_time.numer() as u32, ntp(info.ntp_time));

@@ -108,13 +108,7 @@ pub(super) struct Todo {
 }
 
 impl Session {
-    pub(super) fn new(
-        id: String,
-        agreed: Agreed,
-        socket: UdpSocket,
-        role: Role,
-        tasks: Tasks,
-    ) -> Self {
+    pub(super) fn new(id: String, agreed: Agreed, socket: UdpSocket, role: Role, tasks: Tasks) -> Self {
         let Agreed { mut rtc, candidates, offered_ufrag } = agreed;
         let ufrag = rtc.direct_api().local_ice_credentials().ufrag;
         let now = Instant::now();
@@ -158,7 +152,11 @@ impl Session {
             Err(panic) => {
                 self.tasks.count_panic();
                 let text = text_of(&*panic);
-                tracing::error!(session = self.id, panic = text, "a WebRTC session has panicked and is given up");
+                tracing::error!(
+                    session = self.id,
+                    panic = text,
+                    "a WebRTC session has panicked and is given up"
+                );
                 inner.ended = Some("an error of the server".to_owned());
                 None
             }

@@ -62,7 +62,8 @@ pub(crate) fn view(context: &Arc<Context>, asked: ViewAsk) -> Result<Begun, Offe
     }
     let Negotiated { agreed, answer, video, audio } = negotiated;
     let track = |line: super::offer::Line, clock_rate| TrackOut::new(line.mid, line.pt, clock_rate);
-    let mut viewing = Viewing::new(video.map(|line| track(line, 90_000)), audio.map(|line| track(line, 48_000)));
+    let mut viewing =
+        Viewing::new(video.map(|line| track(line, 90_000)), audio.map(|line| track(line, 48_000)));
     if video.is_some_and(|line| !line.has_feedback) {
         viewing.is_blind();
     }

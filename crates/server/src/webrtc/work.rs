@@ -13,10 +13,10 @@ use super::offer::OfferError;
 use super::session::{Agreed, Role, Session, Todo};
 use super::view::ViewPlan;
 use crate::context::Context;
+use crate::http::statistics::{self, Question};
 use crate::hub::Viewer;
 use crate::lease::Lease;
 use crate::net::Permit;
-use crate::http::statistics::{self, Question};
 
 /// How often it is seen to that viewer and publisher are still there.
 const LOOK: Duration = Duration::from_millis(500);

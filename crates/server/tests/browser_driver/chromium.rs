@@ -46,7 +46,11 @@ impl Chromium {
     fn with_flags(namespaces: &Namespaces, flags: &[&str]) -> Self {
         let profile = tempfile::tempdir().unwrap();
         let mut command = Command::new("chromium");
-        command.args(FLAGS).args(flags).arg(format!("--user-data-dir={}", profile.path().display())).arg("about:blank");
+        command
+            .args(FLAGS)
+            .args(flags)
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .arg("about:blank");
         let mut tools = Tools::start(namespaces, &mut command, "DevTools listening on ", "");
         let target = tools.ask("Target.createTarget", &json!({"url": "about:blank"}), &[]);
         let attach = json!({"targetId": target["targetId"], "flatten": true});

@@ -158,6 +158,7 @@ impl Forward {
             peer,
             user: None,
             only: None,
+            reorders: true,
             latency: None,
             join_age: None,
         })?;

@@ -39,7 +39,10 @@ impl Lag {
             }
             (self.committed, self.bytes) = ((sink.committed, sum), sink.bytes);
         }
-        while let Some((_, came)) = self.waiting.pop_front_if(|(bytes, _)| *bytes <= sink.acked) {
+        while let Some(&(bytes, came)) = self.waiting.front()
+            && bytes <= sink.acked
+        {
+            self.waiting.pop_front();
             self.there = Some(came);
         }
         self.there.map(|there| fed.saturating_duration_since(there))

@@ -157,8 +157,12 @@ fn each_codec_comes_to_viewers() {
             .lines()
             .filter_map(|line| line.strip_prefix("frame=")?.trim().parse::<usize>().ok())
             .next_back();
+        // The stream ends as the server stops; decoders say nothing.
+        let is_of_decoder =
+            |line: &&str| !line.contains("http") && !line.trim_start().starts_with("Last message");
+        let complaint = errors.lines().find(is_of_decoder);
         assert!(
-            decoded.unwrap() >= clip.pictures() && errors.is_empty(),
+            decoded.unwrap() >= clip.pictures() && complaint.is_none_or(str::is_empty),
             "{video}: {decoded:?} of {}\n{errors}\n{stream:?}",
             clip.pictures()
         );

@@ -73,7 +73,9 @@ const QUANTITIES: [Quantity; 16] = [
     ("age in the dip, p95", Unit::Nanoseconds, |run| Some(nanoseconds(run.outcome.phases?[0].age_p95))),
     ("age after the dip, p50", Unit::Nanoseconds, |run| Some(nanoseconds(run.outcome.phases?[1].age_p50))),
     ("age after the dip, p95", Unit::Nanoseconds, |run| Some(nanoseconds(run.outcome.phases?[1].age_p95))),
-    ("recovery", Unit::Nanoseconds, |run| run.outcome.recovery.map(|time| nanoseconds(time.unwrap_or(run.after)))),
+    ("recovery", Unit::Nanoseconds, |run| {
+        run.outcome.recovery.map(|time| nanoseconds(time.unwrap_or(run.after)))
+    }),
     ("frozen", Unit::Nanoseconds, |run| Some(nanoseconds(run.outcome.frozen))),
     ("whole", Unit::Percent, |run| Some(100.0 * run.outcome.whole)),
     ("damaged", Unit::Percent, |run| Some(100.0 * run.outcome.damaged)),
@@ -124,7 +126,9 @@ pub(super) fn measure(
                 // The subjects of a repetition meet the same losses.
                 let run = stage.run(subject, case, clip, u64::from(repetition) + 1);
                 let run = run.with_context(|| format!("{}, {case}", subject.name()))?;
-                report.notes.extend(run.faults.iter().map(|fault| format!("uplink: {case}, {}: {fault}", subject.name())));
+                report.notes.extend(
+                    run.faults.iter().map(|fault| format!("uplink: {case}, {}: {fault}", subject.name())),
+                );
                 let place = QUANTITIES.map(|(what, unit, value)| {
                     let name = format!("{what}, {}; {case}", subject.name());
                     value(&run).map(|sample| report.add(BENCH, &name, unit, sample))
@@ -152,10 +156,9 @@ fn judge(case: &Case, subjects: &[Subject], places: &[Places], report: &mut Repo
         let place = subjects.iter().position(|&other| other == subject)?;
         places.get(place)?.get(quantity).copied().flatten()
     };
-    for (other, goal) in [
-        (Subject::Direct, MORE),
-        (Subject::Rule, if case.has_loss() { MORE_WITH_LOSS } else { MORE }),
-    ] {
+    for (other, goal) in
+        [(Subject::Direct, MORE), (Subject::Rule, if case.has_loss() { MORE_WITH_LOSS } else { MORE })]
+    {
         if let (Some(ours), Some(theirs)) = (of(Subject::Freshwire, ON_TIME), of(other, ON_TIME)) {
             let name = format!("whole and on time, {}: {}; {case}", Subject::Freshwire.name(), other.name());
             report.compare(&name, ours, theirs, Some(goal));
@@ -210,7 +213,8 @@ impl Stage<'_> {
         let [up, down] = case.directions(self.lead, seed)?;
         let from = freshwire_io::now() + self.lead;
         let emulator = Emulator::start(&self.namespaces, up, down, EmulatorOptions::default())?;
-        let (mut programs, mut input) = sender::start(subject, &self.namespaces, KEY, &case.congestion, &log)?;
+        let (mut programs, mut input) =
+            sender::start(subject, &self.namespaces, KEY, &case.congestion, &log)?;
         let begin = freshwire_io::now();
         anyhow::ensure!(begin + self.lead / 2 <= from, "it took longer than {:?} to start", self.lead / 2);
         let stop = &AtomicBool::new(false);
@@ -245,7 +249,8 @@ impl Stage<'_> {
 
     /// How the pictures look that can be decoded of what arrived.
     fn looks(&self, arrivals: &[Arrival]) -> anyhow::Result<Vec<String>> {
-        let tags: Vec<_> = arrivals.iter().map(|arrival| &arrival.tag).filter(|tag| tag.kind == flv::VIDEO).collect();
+        let tags: Vec<_> =
+            arrivals.iter().map(|arrival| &arrival.tag).filter(|tag| tag.kind == flv::VIDEO).collect();
         if tags.iter().all(|tag| tag.composition_ms().is_none()) {
             return Ok(Vec::new());
         }
@@ -256,7 +261,10 @@ impl Stage<'_> {
 
     /// Has new connections across the uplink use a congestion control. A route says so: not every one may be a namespace's default.
     fn use_congestion(&self, name: &str) -> anyhow::Result<()> {
-        let route = format!("route replace 10.77.0.0/24 dev link0 proto kernel src {} congctl {name}", Namespaces::NEAR_V4);
+        let route = format!(
+            "route replace 10.77.0.0/24 dev link0 proto kernel src {} congctl {name}",
+            Namespaces::NEAR_V4
+        );
         let mut command = Command::new("ip");
         command.args(route.split(' '));
         let status = self

@@ -22,7 +22,13 @@ enum Trouble {
 #[derive(Args, Clone, Debug)]
 pub(in crate::bench) struct UplinkArgs {
     /// What sends in `uplink`.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,...", default_value = "direct,rule,freshwire")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "NAME,...",
+        default_value = "direct,rule,freshwire"
+    )]
     pub(super) uplink_subjects: Vec<Subject>,
     /// What happens to the uplink.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,...", default_value = "dip,loss")]
@@ -77,7 +83,10 @@ impl UplinkArgs {
     /// If there are not three times.
     pub(super) fn cases(&self) -> anyhow::Result<Vec<Case>> {
         let times = <[Duration; 3]>::try_from(self.uplink_times.clone()).map_err(|times| {
-            anyhow::anyhow!("--uplink-times has {} times; give those before, in and after the dip", times.len())
+            anyhow::anyhow!(
+                "--uplink-times has {} times; give those before, in and after the dip",
+                times.len()
+            )
         })?;
         let mut cases = Vec::new();
         for trouble in &self.uplink_trouble {

@@ -64,8 +64,10 @@ impl Clip {
                 .with_context(|| format!("cannot name the stream {}", path.display()))?;
         }
         let file = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let tags = flv::read(file).with_context(|| format!("{} is not the stream; remove it", path.display()))?;
-        Self::of(tags, &looks(&path)?).with_context(|| format!("{} is not the stream; remove it", path.display()))
+        let tags =
+            flv::read(file).with_context(|| format!("{} is not the stream; remove it", path.display()))?;
+        Self::of(tags, &looks(&path)?)
+            .with_context(|| format!("{} is not the stream; remove it", path.display()))
     }
 
     /// The stream of these tags, whose pictures look like that, in the order of presentation.
@@ -154,7 +156,15 @@ fn milliseconds(count: u32) -> Duration {
 /// How the pictures of a file look: a checksum of each that is decoded, in the order of presentation.
 pub(super) fn looks(file: &Path) -> anyhow::Result<Vec<String>> {
     let mut command = ffmpeg::command();
-    command.arg("-i").arg(ffmpeg::file(file)).args(["-map", "0:v", "-fps_mode", "passthrough", "-f", "framemd5", "-"]);
+    command.arg("-i").arg(ffmpeg::file(file)).args([
+        "-map",
+        "0:v",
+        "-fps_mode",
+        "passthrough",
+        "-f",
+        "framemd5",
+        "-",
+    ]);
     // Damaged pictures make it complain, not fail.
     let text = ffmpeg::run(&mut command, "decode the stream")?;
     let text = String::from_utf8_lossy(&text);

@@ -125,10 +125,11 @@ impl Sight {
             counted.iter().filter(|(_, at)| *at < length).map(|(number, _)| *number).collect();
         let arrived = within.iter().filter(|number| self.pictures.contains_key(number)).count();
         let whole = within.iter().filter(|number| self.whole(**number).is_some()).count();
-        let recovery = window.dip.map(|[_, end]| match age.recovery(nanoseconds(end), nanoseconds(on_time)) {
-            Recovery::After { after_ns } => Some(Duration::from_nanos(after_ns)),
-            Recovery::NoDip | Recovery::Never => None,
-        });
+        let recovery =
+            window.dip.map(|[_, end]| match age.recovery(nanoseconds(end), nanoseconds(on_time)) {
+                Recovery::After { after_ns } => Some(Duration::from_nanos(after_ns)),
+                Recovery::NoDip | Recovery::Never => None,
+            });
         let sounds: Vec<Duration> = (clip.sounds().into_iter())
             .filter(|captured| begin + *captured >= from && begin + *captured < from + length)
             .collect();

@@ -31,7 +31,8 @@ impl Nginx {
     /// If one is missing.
     pub(super) fn find() -> anyhow::Result<Self> {
         let about = Command::new("nginx").arg("-V").stdin(Stdio::null()).output();
-        let about = about.with_context(|| format!("nginx is missing: it receives what is sent ({INSTALL})"))?;
+        let about =
+            about.with_context(|| format!("nginx is missing: it receives what is sent ({INSTALL})"))?;
         let about = String::from_utf8_lossy(&about.stderr).into_owned();
         let modules = about.split_whitespace().find_map(|word| word.strip_prefix("--modules-path="));
         let module = Path::new(modules.unwrap_or("/usr/lib/nginx/modules")).join(MODULE);

@@ -35,7 +35,8 @@ impl Player {
         let thread = std::thread::spawn(move || {
             let mut arrivals = Vec::new();
             while let Some(message) = client.next()? {
-                let tag = Tag { kind: message.message_type, dts_ms: message.timestamp, body: message.payload };
+                let tag =
+                    Tag { kind: message.message_type, dts_ms: message.timestamp, body: message.payload };
                 arrivals.push(Arrival { at: freshwire_io::now(), tag });
             }
             Ok(arrivals)

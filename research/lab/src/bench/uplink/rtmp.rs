@@ -184,9 +184,7 @@ impl Client {
         self.answer(|answer| {
             let values = answer.arguments.iter();
             values.into_iter().any(|value| match value {
-                AmfValue::Object(status) => {
-                    status.get("code") == Some(&AmfValue::String(code.to_owned()))
-                }
+                AmfValue::Object(status) => status.get("code") == Some(&AmfValue::String(code.to_owned())),
                 _ => false,
             })
         })
@@ -202,8 +200,7 @@ impl Client {
         stream: u32,
         payload: Bytes,
     ) -> anyhow::Result<()> {
-        let message =
-            RtmpChunk { csid: channel, timestamp, message_type: kind, stream_id: stream, payload };
+        let message = RtmpChunk { csid: channel, timestamp, message_type: kind, stream_id: stream, payload };
         self.outgoing.clear();
         self.encoder.encode(&message, &mut self.outgoing);
         self.socket.write_all(&self.outgoing).context("cannot send to the RTMP server")

@@ -118,7 +118,8 @@ fn serve(namespaces: &Namespaces, to: &str, log: &File) -> anyhow::Result<ChildG
     );
     command.args(words.split(' ')).stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(log.try_clone().context("cannot share the log")?);
-    let mut child = ChildGuard(namespaces.spawn_near(&mut command).context("cannot start `freshwire serve`")?);
+    let mut child =
+        ChildGuard(namespaces.spawn_near(&mut command).context("cannot start `freshwire serve`")?);
     wait_until_it_listens(&mut child, || namespaces.in_near(|| TcpStream::connect(INGEST)))?;
     Ok(child)
 }

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::thread::JoinHandle;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use freshwire_netns::Namespaces;
 use freshwire_record::Timestamp;
 
@@ -20,7 +20,7 @@ pub(super) struct Arrival {
 /// A player at work.
 pub(super) struct Player {
     socket: TcpStream,
-    thread: JoinHandle<anyhow::Result<Vec<Arrival>>>,
+    thread: JoinHandle<Vec<Arrival>>,
 }
 
 impl Player {
@@ -34,20 +34,26 @@ impl Player {
         let socket = client.socket()?;
         let thread = std::thread::spawn(move || {
             let mut arrivals = Vec::new();
-            while let Some(message) = client.next()? {
+            // The end is an error, too, while the server sends.
+            while let Ok(Some(message)) = client.next() {
                 let tag =
                     Tag { kind: message.message_type, dts_ms: message.timestamp, body: message.payload };
                 arrivals.push(Arrival { at: freshwire_io::now(), tag });
             }
-            Ok(arrivals)
+            arrivals
         });
         Ok(Self { socket, thread })
     }
 
     /// Ends it; everything that had arrived by then.
+    ///
+    /// # Errors
+    ///
+    /// If its connection had ended before.
     pub(super) fn stop(self) -> anyhow::Result<Vec<Arrival>> {
+        ensure!(!self.thread.is_finished(), "the server ended the player's connection, or sent no RTMP");
         // Fails only when the server has closed already.
         let _ = self.socket.shutdown(Shutdown::Both);
-        self.thread.join().map_err(|_| anyhow::anyhow!("the player panicked"))?
+        self.thread.join().map_err(|_| anyhow::anyhow!("the player panicked"))
     }
 }

@@ -13,7 +13,7 @@ use crate::multicast::Groups;
 use crate::net::Admission;
 use crate::tasks::Tasks;
 use crate::values::Topics;
-use crate::webrtc::WebRtc;
+use crate::webrtc::sessions::WebRtc;
 
 /// The state that all connections of the server share. Lives as long as the server.
 pub struct Context {

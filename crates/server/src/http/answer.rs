@@ -151,7 +151,7 @@ async fn body(container: Container, stream: &Stream) -> Result<Body, Box<Reply>>
         .map_err(|why| Box::new(reply::text(StatusCode::NOT_ACCEPTABLE, &why)))
 }
 
-/// What the stream consists of. A source that has just begun has a few seconds to show it.
+/// What the stream consists of. A source that has just started has a few seconds to show it.
 pub(super) async fn known_tracks(stream: &Stream) -> Result<Arc<Tracks>, Box<Reply>> {
     let mut tracks = stream.tracks();
     let known = tokio::time::timeout(TRACKS_PATIENCE, tracks.wait_for(Option::is_some)).await;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::hub::{Stream, ViewerSnapshot};
 use crate::report::PathReport;
 use crate::values::{HoldReason, WatcherSnapshot};
-use crate::webrtc::WEBRTC;
+use crate::webrtc::sessions::WEBRTC;
 
 /// A request of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]

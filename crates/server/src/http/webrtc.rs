@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::hub::HubError;
 use crate::lease::Lease;
 use crate::net::Permit;
-use crate::webrtc::{self, Ask, Begun, OfferError, PublishAsk, PublishError, ViewAsk};
+use crate::webrtc::{self, Ask, OfferError, Opened, PublishAsk, PublishError, ViewAsk};
 
 const SDP: &str = "application/sdp";
 const FRAGMENT: &str = "application/trickle-ice-sdpfrag";
@@ -154,7 +154,7 @@ where
     }
     let ask = Ask { peer: requester.peer, local: requester.local, offer };
     let site = context.origins().trusted(&parts.headers);
-    let begun = match target.right {
+    let opened = match target.right {
         Right::View => {
             let asked = Asked { name, rendition, uri: &parts.uri };
             let lease = |stream: &crate::hub::Stream| Lease::new(grant, site, stream.removed(), context);
@@ -162,7 +162,7 @@ where
         }
         Right::Publish => publish(context, PublishAsk { ask, name, rendition, grant, site, permit })?,
     };
-    Ok(created(&begun, target.right))
+    Ok(created(&opened, target.right))
 }
 
 /// The stream that a viewer asks for.
@@ -178,7 +178,7 @@ async fn view(
     asked_for: &Asked<'_>,
     lease: impl FnOnce(&crate::hub::Stream) -> Lease,
     permit: Permit,
-) -> Result<Begun, Box<Reply>> {
+) -> Result<Opened, Box<Reply>> {
     let refuse = |status, why: &str| Box::new(reply::text(status, why));
     let Asked { name, rendition, uri } = *asked_for;
     let stream = context.hub.find(name);
@@ -192,7 +192,7 @@ async fn view(
         .map_err(|error| refuse(status(&error), &error.to_string()))
 }
 
-fn publish(context: &Arc<Context>, asked: PublishAsk<'_>) -> Result<Begun, Box<Reply>> {
+fn publish(context: &Arc<Context>, asked: PublishAsk<'_>) -> Result<Opened, Box<Reply>> {
     webrtc::publish(context, asked).map_err(|error| {
         let status = match &error {
             PublishError::Name(_) => StatusCode::BAD_REQUEST,
@@ -215,11 +215,11 @@ fn status(error: &OfferError) -> StatusCode {
 }
 
 /// The answer with the session's address, as seen from the one that was asked: a proxy may show it below another path.
-fn created(begun: &Begun, right: Right) -> Reply {
-    let mut reply = reply::of(StatusCode::CREATED, SDP, begun.answer.clone());
+fn created(opened: &Opened, right: Right) -> Reply {
+    let mut reply = reply::of(StatusCode::CREATED, SDP, opened.answer.clone());
     let end = if right == Right::View { "whep" } else { "whip" };
     let headers = reply.headers_mut();
-    if let Ok(place) = HeaderValue::try_from(format!("{end}/{}", begun.id)) {
+    if let Ok(place) = HeaderValue::try_from(format!("{end}/{}", opened.id)) {
         headers.insert(header::LOCATION, place);
     }
     headers.insert(header::ETAG, HeaderValue::from_static(ETAG));

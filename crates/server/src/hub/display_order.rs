@@ -4,7 +4,6 @@ use freshwire::choice::MAX_RENDITIONS;
 use freshwire_media::unit::MediaTime;
 
 use super::unit_info::UnitInfo;
-use super::viewer_queue::references;
 
 /// Pictures left out since the keyframe that others may depend on; with more, the rest of the group is left out.
 const MOST_LEFT_OUT: usize = 64;
@@ -32,7 +31,7 @@ impl DisplayOrder {
         let is_full = group.left_out.len() >= MOST_LEFT_OUT;
         let is_taken = !is_full
             && group.newest.is_none_or(|newest| offer.shown > newest)
-            && references(&offer.meta).all(|seq| !group.left_out.contains(&seq));
+            && offer.references().all(|seq| !group.left_out.contains(&seq));
         if is_taken {
             group.newest = Some(offer.shown);
         } else if !offer.is_leaf && !is_full {
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_depends_on_a_picture_that_was_left_out_goes_too() {
+    fn dependents_of_a_picture_that_was_left_out_go_too() {
         let group = [
             picture(1, 0, [0; 2], false),
             picture(2, 4, [1, 0], false),
@@ -117,7 +116,7 @@ mod tests {
                 }
                 if is_taken {
                     assert!(i64::from(shown) > newest);
-                    assert!(references(&offer.meta).all(|seq| !left_out.contains(&seq)));
+                    assert!(offer.references().all(|seq| !left_out.contains(&seq)));
                     newest = shown.into();
                 } else if !is_leaf {
                     left_out.push(seq);

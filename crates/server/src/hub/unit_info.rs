@@ -22,3 +22,13 @@ pub(super) struct UnitInfo {
     /// How much older than others it may be when it arrives.
     pub(super) grace: Duration,
 }
+
+impl UnitInfo {
+    /// The numbers of the units that it depends on.
+    pub(super) fn references(&self) -> impl Iterator<Item = u64> {
+        let Meta { seq, refs, .. } = self.meta;
+        refs.into_iter()
+            .filter(|&distance| distance != 0)
+            .map(move |distance| seq.saturating_sub(distance.into()))
+    }
+}

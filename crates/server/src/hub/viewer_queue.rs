@@ -178,7 +178,7 @@ impl ViewerQueue {
             starts_at.get_or_insert(offer.meta.seq);
             self.hears = true;
         }
-        let has_references = starts_at.is_some_and(|first| references(&offer.meta).all(|seq| seq >= first));
+        let has_references = starts_at.is_some_and(|first| offer.references().all(|seq| seq >= first));
         let is_in_order = has_references && self.order.as_mut().is_none_or(|order| order.takes(offer));
         self.left_out += u64::from(has_references && !is_in_order);
         is_in_order
@@ -226,10 +226,4 @@ impl QueueCounts {
             changes,
         }
     }
-}
-
-pub(super) fn references(meta: &Meta) -> impl Iterator<Item = u64> {
-    let seq = meta.seq;
-    let distances = meta.refs.into_iter().filter(|&distance| distance != 0);
-    distances.map(move |distance| seq.saturating_sub(distance.into()))
 }

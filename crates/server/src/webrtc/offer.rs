@@ -1,6 +1,6 @@
 //! From an offer to an answer.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,9 +15,9 @@ use str0m::net::TcpType;
 use str0m::rtp::Extension;
 use str0m::{Candidate, Rtc, RtcConfig};
 
-use super::Port;
-use super::path::FIRST_RATE;
+use super::port::Port;
 use super::session::Agreed;
+use super::viewing::FIRST_RATE;
 
 /// Why an offer has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -289,24 +289,4 @@ fn without_simulcast(offer: &str) -> String {
 fn is_map_of(line: &str, codec: &str) -> bool {
     let map = line.strip_prefix("a=rtpmap:").and_then(|map| map.split_once(' '));
     map.and_then(|(_, map)| map.split('/').next()).is_some_and(|name| name.eq_ignore_ascii_case(codec))
-}
-
-impl Port {
-    /// The addresses at which a client may reach the port that reached the server by `local`.
-    fn candidates(&self, local: Option<IpAddr>) -> Vec<SocketAddr> {
-        let mut found: Vec<IpAddr> = Vec::new();
-        let own = self.local.ip().to_canonical();
-        if !own.is_unspecified() {
-            found.push(own);
-        } else {
-            found.extend(local.map(|local| local.to_canonical()));
-        }
-        // A translator's address is better for those behind it, and the others find the rest.
-        for &address in &self.addresses {
-            if !found.contains(&address) {
-                found.push(address);
-            }
-        }
-        found.into_iter().map(|ip| SocketAddr::new(ip, self.local.port())).collect()
-    }
 }

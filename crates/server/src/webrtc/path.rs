@@ -7,127 +7,17 @@ use std::time::{Duration, Instant};
 use freshwire::choice::{LinkView, Record};
 use freshwire::datagram::{DatagramPath, Flushed, KnownPath};
 use freshwire::stats::PathRate;
-use freshwire::{Rate, Timestamp, now};
+use freshwire::{Rate, Timestamp};
 use freshwire_media::rtp::HEADER_BYTES;
-use str0m::Event;
-use str0m::bwe::{Bitrate, BweKind};
-use str0m::media::{Mid, Pt};
+use str0m::bwe::Bitrate;
 use str0m::rtp::{RtpWrite, SeqNo};
 
 use super::session::{Inner, Role, Session};
-use crate::net::Pace;
+use super::viewing::Viewing;
 use crate::rtsp::rtp_path::Frame;
-
-/// The rate before the first estimate. Probes find out within a second whether there is more. Chosen, not measured.
-pub(super) const FIRST_RATE: Rate = Rate::from_bits_per_sec(600_000);
-
-/// The rate of a client that reports neither what arrives nor what it can receive.
-const BLIND_RATE: Rate = Rate::from_bits_per_sec(2_000_000);
-
-/// Bytes of the headers of UDP and IP, at least.
-const HEADERS: u64 = 28;
-
-/// A viewer's side of the session.
-pub(super) struct Viewing {
-    pub(super) video: Option<TrackOut>,
-    pub(super) audio: Option<TrackOut>,
-    /// The session's task has taken note that it is connected.
-    pub(super) is_begun: bool,
-    pace: Pace,
-    rate: Rate,
-    /// The client says what arrives.
-    is_estimated: bool,
-    rtt: Duration,
-    flushed: Flushed,
-    /// Bytes that have left in all.
-    sent: u64,
-}
-
-/// One track on its way out.
-pub(super) struct TrackOut {
-    mid: Mid,
-    pt: Pt,
-    clock_rate: u32,
-    seq: u64,
-    /// A timestamp and the time at which that was captured.
-    captured: Option<(u32, Instant)>,
-}
 
 /// The path of a viewer for the engine.
 pub(super) struct SessionPath(pub(super) Arc<Session>);
-
-impl TrackOut {
-    pub(super) fn new(mid: Mid, pt: Pt, clock_rate: u32) -> Self {
-        Self { mid, pt, clock_rate, seq: 0, captured: None }
-    }
-
-    /// When the media with this timestamp was captured. `known`: when the record was.
-    fn captured(&mut self, timestamp: u32, known: Option<Instant>) -> Instant {
-        let captured = known.unwrap_or_else(|| {
-            let now = Instant::now();
-            let Some((before, at)) = self.captured else { return now };
-            let ticks = timestamp.wrapping_sub(before).cast_signed();
-            let passed =
-                Duration::from_secs_f64(f64::from(ticks.unsigned_abs()) / f64::from(self.clock_rate));
-            let other = if ticks < 0 { at.checked_sub(passed) } else { at.checked_add(passed) };
-            other.unwrap_or(now).min(now)
-        });
-        self.captured = Some((timestamp, captured));
-        captured
-    }
-}
-
-impl Viewing {
-    pub(super) fn new(video: Option<TrackOut>, audio: Option<TrackOut>) -> Self {
-        Self {
-            video,
-            audio,
-            is_begun: false,
-            pace: Pace::new(now()),
-            rate: FIRST_RATE,
-            is_estimated: false,
-            rtt: Duration::ZERO,
-            flushed: Flushed::default(),
-            sent: 0,
-        }
-    }
-
-    /// Bytes of a datagram have left.
-    pub(super) fn left(&mut self, bytes: u64) {
-        self.flushed.calls += 1;
-        self.flushed.bytes += bytes;
-        self.sent += bytes;
-        self.pace.spend(now(), bytes + HEADERS, self.rate);
-    }
-
-    pub(super) fn notice(&mut self, event: &Event) {
-        match event {
-            Event::EgressBitrateEstimate(kind) => {
-                let estimate = match *kind {
-                    BweKind::Twcc { estimate, can_probe } => can_probe.then_some(estimate),
-                    BweKind::Remb { estimate, .. } => (!self.is_estimated).then_some(estimate),
-                    _ => None,
-                };
-                if let Some(estimate) = estimate {
-                    self.is_estimated |= matches!(kind, BweKind::Twcc { .. });
-                    self.rate = Rate::from_bits_per_sec(estimate.as_u64());
-                    tracing::debug!(rate = %self.rate, "the estimate for a viewer over WebRTC");
-                }
-            }
-            Event::PeerStats(stats) => {
-                if let Some(rtt) = stats.rtt {
-                    self.rtt = rtt;
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// A client that cannot report what arrives has a fixed rate.
-    pub(super) fn is_blind(&mut self) {
-        self.rate = BLIND_RATE;
-    }
-}
 
 impl Inner {
     fn viewing(&mut self) -> Option<&mut Viewing> {
@@ -152,7 +42,7 @@ impl Inner {
         };
         let &[_, kind, _, _, t0, t1, t2, t3, ..] = header;
         let timestamp = u32::from_be_bytes([t0, t1, t2, t3]);
-        let captured = track.captured(timestamp, captured);
+        let captured = track.captured_at(timestamp, captured);
         let (seq, pt, mid) = (track.seq, track.pt, track.mid);
         track.seq += 1;
         let mut api = self.rtc.direct_api();

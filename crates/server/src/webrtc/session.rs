@@ -7,19 +7,20 @@ use std::time::{Duration, Instant};
 
 use freshwire_io::udp::{Outgoing, UdpSocket};
 use str0m::channel::ChannelId;
+use str0m::media::KeyframeRequestKind;
 use str0m::net::{Protocol, Receive, Transmit};
 use str0m::{Event, IceConnectionState, Input, Output, Rtc};
 use tokio::sync::Notify;
 
-use super::path::Viewing;
-use super::publish::Publishing;
-use super::tcp::TcpOutlet;
+use super::outlet::TcpOutlet;
+use super::publishing::Publishing;
+use super::viewing::Viewing;
 use crate::tasks::{Tasks, text_of};
 
 /// Turns of the protocol at one time: it asks for the next one where it has more to send.
 const MOST_TURNS: usize = 512;
 
-/// What is due so soon is done at once.
+/// Turns that are due so soon are taken at once.
 const AT_ONCE: Duration = Duration::from_micros(50);
 
 /// Questions of a page that wait for their answer.
@@ -74,7 +75,7 @@ pub(super) struct Inner {
     pub(super) role: Role,
 }
 
-/// What was agreed on with the client.
+/// The agreement with the client.
 pub(super) struct Agreed {
     pub(super) rtc: Rtc,
     pub(super) candidates: Vec<SocketAddr>,
@@ -84,7 +85,7 @@ pub(super) struct Agreed {
 /// What the session is for.
 pub(super) enum Role {
     Viewer(Viewing),
-    Publisher(Publishing),
+    Publisher(Box<Publishing>),
 }
 
 /// Where packets leave.
@@ -174,7 +175,7 @@ impl Session {
         self.with(|inner| inner.take(arrival)).unwrap_or(false)
     }
 
-    /// Ends it, for this reason. The client is told, if it is there.
+    /// Ends it, for this reason. The client is notified, if it is there.
     pub(super) fn end(&self, why: &str) {
         self.with(|inner| {
             if inner.rtc.close().is_ok() {
@@ -235,7 +236,7 @@ impl Inner {
 
     /// Whether the session's task has yet to see that it is connected.
     fn is_new_connection(&self) -> bool {
-        self.is_connected && matches!(&self.role, Role::Viewer(viewing) if !viewing.is_begun)
+        self.is_connected && matches!(&self.role, Role::Viewer(viewing) if !viewing.is_served)
     }
 
     /// Whether the client has proved who it is, and packets can go.
@@ -281,6 +282,17 @@ impl Inner {
             if self.due > now + AT_ONCE {
                 return;
             }
+        }
+    }
+
+    /// Asks the publisher for a keyframe. `if_missed`: only if pictures have come with gaps.
+    pub(super) fn ask_for_key(&mut self, if_missed: bool) {
+        let Role::Publisher(publishing) = &mut self.role else { return };
+        let Some(mid) = publishing.asks_for_key(if_missed) else { return };
+        let mut api = self.rtc.direct_api();
+        if let Some(stream) = api.stream_rx_by_mid(mid, None) {
+            stream.request_keyframe(KeyframeRequestKind::Pli);
+            self.turn();
         }
     }
 

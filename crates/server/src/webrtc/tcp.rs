@@ -2,14 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use freshwire_io::tcp::TcpSocket;
 use str0m::net::Protocol;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 
+use super::outlet::TcpOutlet;
 use super::session::Arrival;
 use crate::context::Context;
 use crate::net::canonical;
@@ -17,51 +17,8 @@ use crate::net::canonical;
 /// The largest packet that is read: more than any that WebRTC sends.
 const MOST_BYTES: usize = 2000;
 
-/// Unsent bytes in the kernel above which packets are dropped, as a full queue on the way would drop them.
-const MOST_UNSENT: u32 = 16 << 10;
-
 /// The pause when the system has no descriptor for a connection.
 const EXHAUSTED: Duration = Duration::from_millis(200);
-
-/// The writing side of a connection.
-pub(super) struct TcpOutlet {
-    socket: TcpSocket,
-    /// The rest of a packet of which the kernel has taken a part.
-    rest: Mutex<Vec<u8>>,
-}
-
-impl TcpOutlet {
-    fn new(socket: &TcpStream) -> io::Result<Self> {
-        use std::os::fd::AsFd as _;
-        let clone = std::net::TcpStream::from(socket.as_fd().try_clone_to_owned()?);
-        let socket = TcpSocket::new(clone)?;
-        socket.set_notsent_lowat(MOST_UNSENT)?;
-        Ok(Self { socket, rest: Mutex::default() })
-    }
-
-    /// Sends a packet, or drops it if the connection takes nothing now.
-    pub(super) fn send(&self, packet: &[u8]) {
-        let Ok(length) = u16::try_from(packet.len()) else { return };
-        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
-        if rest.is_empty() {
-            rest.extend(length.to_be_bytes());
-            rest.extend_from_slice(packet);
-            // Nothing of it was taken: it can be dropped as a whole.
-            if !self.write(&mut rest) {
-                rest.clear();
-            }
-        } else {
-            self.write(&mut rest);
-        }
-    }
-
-    /// Writes what is there. Returns `false` if nothing was taken. The reading side notices an error.
-    fn write(&self, rest: &mut Vec<u8>) -> bool {
-        let taken = self.socket.write(rest).ok().flatten().unwrap_or(0);
-        rest.drain(..taken.min(rest.len()));
-        taken > 0
-    }
-}
 
 /// Takes connections until the server stops.
 pub(super) async fn accept(context: &Arc<Context>) {

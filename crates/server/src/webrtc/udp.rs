@@ -11,8 +11,8 @@ use str0m::net::Protocol;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::WebRtc;
 use super::session::{Arrival, Session};
+use super::sessions::WebRtc;
 use crate::context::Context;
 
 /// Batches of datagrams that are taken before other tasks have their turn.

@@ -10,8 +10,9 @@ use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
 use super::offer::OfferError;
+use super::plan::ViewPlan;
+use super::publishing::{Publishing, SILENCE};
 use super::session::{Agreed, Role, Session, Todo};
-use super::view::ViewPlan;
 use crate::context::Context;
 use crate::http::statistics::{self, Question};
 use crate::hub::Viewer;
@@ -80,7 +81,7 @@ async fn run(session: Arc<Session>, work: Work, context: Arc<Context>) {
     let registered = Registered { context: &context, session: &session };
     let mut shutdown = context.shutdown.clone();
     let mut look = tokio::time::interval(LOOK);
-    let begun = Instant::now();
+    let opened = Instant::now();
     let mut viewer: Option<Viewer> = None;
     let mut was_connected = false;
     let reason = loop {
@@ -104,7 +105,7 @@ async fn run(session: Arc<Session>, work: Work, context: Arc<Context>) {
             () = session.changed.notified() => {}
             () = tokio::time::sleep_until(due.into()) => {}
             _ = look.tick() => {
-                let late = !is_connected && begun.elapsed() > context.limits().handshake_timeout;
+                let late = !is_connected && opened.elapsed() > context.limits().handshake_timeout;
                 if late {
                     break "it was not connected within limits.handshake_timeout".to_owned();
                 }
@@ -138,12 +139,12 @@ fn connected(role: &Part, session: &Arc<Session>, viewer: &mut Option<Viewer>) -
         Part::View(plan) => {
             session.with(|inner| {
                 if let Role::Viewer(viewing) = &mut inner.role {
-                    viewing.is_begun = true;
+                    viewing.is_served = true;
                 }
             });
-            let begun = plan.begin(session).map_err(|error| error.to_string())?;
-            tracing::info!(stream = plan.stream.name(), peer = %plan.peer, viewer = begun.id(), "views");
-            *viewer = Some(begun);
+            let opened = plan.begin(session).map_err(|error| error.to_string())?;
+            tracing::info!(stream = plan.stream.name(), peer = %plan.peer, viewer = opened.id(), "views");
+            *viewer = Some(opened);
         }
         Part::Publish { name, peer, .. } => tracing::info!(stream = name, %peer, "publishes"),
     }
@@ -181,11 +182,11 @@ fn attend(session: &Session, role: &Part, viewer: Option<&Viewer>) -> Result<(),
         Part::Publish { .. } => {
             let is_silent = session.with(|inner| {
                 inner.ask_for_key(true);
-                let silent = |publishing: &super::publish::Publishing| publishing.is_silent();
+                let silent = |publishing: &Publishing| publishing.is_silent();
                 inner.is_connected() && matches!(&inner.role, Role::Publisher(it) if silent(it))
             });
             if is_silent == Some(true) {
-                return Err(format!("no packet came for {:?}", super::publish::SILENCE));
+                return Err(format!("no packet came for {:?}", SILENCE));
             }
             Ok(())
         }

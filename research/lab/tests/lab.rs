@@ -247,7 +247,7 @@ fn bench_uplink_counts_whole_pictures_at_the_server() {
     let case = "20Mbit, 1Mbit, 20Mbit, 40 ms, cubic; 4Mbit";
     for subject in ["direct", "rule", "Freshwire"] {
         let of = |what: &str| median(&format!("{what}, {subject}; {case}"));
-        // Of 120 pictures, 30 are captured before the dip, 60 in it, and 30 after it.
+        // There are 30 pictures before the dip, 60 in it, and 30 after it.
         let before = 4.0 * of("whole and on time") - 2.0 * of("in the dip") - of("after the dip");
         assert!((-1e-6..100.0 + 1e-6).contains(&before), "{subject}: {before}");
         assert!(of("whole and on time") <= of("whole"), "{subject}");
@@ -257,7 +257,7 @@ fn bench_uplink_counts_whole_pictures_at_the_server() {
         assert!(of("recovery") <= 1e9, "{subject}: to the end of the run");
     }
     let of = |what: &str, subject: &str| median(&format!("{what}, {subject}; {case}"));
-    // What is written to a socket arrives as it was; four times what the dip carries does not arrive on time.
+    // Bytes written to a socket arrive as they were; four times what the dip carries does not arrive on time.
     assert_eq!((of("damaged", "direct"), of("repeats", "direct")), (0.0, 0.0));
     assert!(of("in the dip", "direct") < 90.0, "{}", of("in the dip", "direct"));
     assert_eq!(of("repeats", "rule"), 0.0);

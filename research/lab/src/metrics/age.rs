@@ -161,7 +161,7 @@ mod tests {
         let age = |from: u64, to: u64, share| curve().quantile(from * MS..to * MS, share) / MS;
         // 0 to 400 ms, then 100 to 200 ms.
         assert_eq!([age(0, 400, 0.5), age(0, 400, 0.95), age(400, 500, 0.5)], [200, 380, 150]);
-        // Of 500 ms, 100 ms are below 100 ms, and two pieces share the next 100 ms.
+        // The age is below 100 ms for 100 ms of 500, and two pieces share the next 100 ms.
         assert_eq!([age(0, 500, 0.2), age(0, 500, 0.5), age(0, 500, 1.0)], [100, 175, 400]);
         assert_eq!(age(600, 700, 0.5), 0, "nothing");
     }

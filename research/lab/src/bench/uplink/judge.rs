@@ -66,7 +66,7 @@ pub(super) struct Sight {
     pictures: BTreeMap<usize, Timestamp>,
     /// By capture.
     sounds: BTreeMap<Duration, Timestamp>,
-    /// Those that look as they were encoded when all that arrived is decoded.
+    /// The pictures that look as they were encoded when all that arrived is decoded.
     intact: BTreeSet<usize>,
     others: usize,
 }

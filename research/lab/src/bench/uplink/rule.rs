@@ -64,7 +64,7 @@ impl Queue {
         self.packets.push_back(Packet { tag, rank: Some(rank) });
     }
 
-    /// What is sent next.
+    /// The next packet to send.
     pub(super) fn pop(&mut self) -> Option<Tag> {
         self.packets.pop_front().map(|packet| packet.tag)
     }
@@ -190,7 +190,7 @@ mod tests {
         Tag { kind: flv::AUDIO, dts_ms, body: bytes::Bytes::from_static(&[0xaf, 1, 0]) }
     }
 
-    /// What is left of a queue to which nothing is sent: P and B in turn, each 100 ms, and sound.
+    /// A queue of which nothing is sent: P and B in turn, each 100 ms, and sound.
     fn queue(until_ms: u32) -> Queue {
         let mut queue = Queue::default();
         queue.push(coded(KEY, 0));

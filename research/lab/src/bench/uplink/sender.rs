@@ -1,4 +1,4 @@
-//! The subjects: what stands between the encoder and the uplink.
+//! The subjects: ways from the encoder to the uplink.
 
 use std::fs::File;
 use std::io::Write as _;

@@ -71,7 +71,7 @@ fn clip() -> Clip {
     Clip::of((0..10).flat_map(|place| [tag(place), sound(place)]).collect(), &looks).unwrap()
 }
 
-/// What is judged of the pictures from 200 ms on, where some arrived so late and look so.
+/// The judgement of the pictures from 200 ms on, where some arrived so late and look so.
 fn judged(late: &[(u8, u64)], looks: &[u8]) -> Outcome {
     let clip = clip();
     let begin = freshwire_io::now();

@@ -13,7 +13,6 @@ use crate::multicast::Groups;
 use crate::net::Admission;
 use crate::tasks::Tasks;
 use crate::values::Topics;
-use crate::webrtc::sessions::WebRtc;
 
 /// The state that all connections of the server share. Lives as long as the server.
 pub struct Context {
@@ -32,8 +31,6 @@ pub struct Context {
     pub(crate) groups: Groups,
     /// Servers that streams are published to.
     pub(crate) targets: Targets,
-    /// The sessions of WebRTC.
-    pub webrtc: WebRtc,
     access: RwLock<Arc<Access>>,
     origins: RwLock<Arc<Origins>>,
     /// Changes with the rules of access and the origins.
@@ -53,7 +50,6 @@ impl Context {
             counters: Counters::default(),
             groups: Groups::default(),
             targets: Targets::default(),
-            webrtc: WebRtc::default(),
             access: RwLock::new(Arc::new(access)),
             origins: RwLock::default(),
             reviews: watch::Sender::new(()),

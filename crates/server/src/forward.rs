@@ -40,7 +40,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How often to see whether a source delivers.
 const LOOK_FOR_SOURCE: Duration = Duration::from_millis(500);
 
-/// A source that delivers nothing for so long has ended, and the target is told. As for publishers over RTSP.
+/// A source that delivers nothing for so long has ended, and so has its connection to the target. As for publishers over RTSP.
 const SILENCE: Duration = Duration::from_secs(15);
 
 /// The pauses before a connection is tried again; they double. As for cameras.

@@ -40,7 +40,6 @@ mod route;
 mod shutdown;
 mod site;
 mod socket;
-pub(crate) mod statistics;
 mod takeover;
 mod values;
 mod webrtc;

@@ -41,6 +41,7 @@ pub use stream::{Publisher, Stream};
 pub(crate) use taps::TapSink;
 pub use view_request::{LatencyError, RenditionSelection, ViewRequest, ViewSocket};
 pub use viewer::Viewer;
+pub(crate) use viewer::WEBRTC;
 
 /// All streams of a server, and the engines that serve their viewers. Clones are handles to the same hub.
 #[derive(Clone)]

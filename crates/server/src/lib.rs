@@ -36,6 +36,7 @@ pub mod report;
 pub mod rtmp;
 pub mod rtsp;
 pub mod server;
+mod statistics;
 pub mod tasks;
 mod throttle;
 pub mod tls;

@@ -25,7 +25,7 @@ use crate::rtmp;
 use crate::rtsp;
 use crate::tasks::text_of;
 use crate::tls::{Certificate, TlsError};
-use crate::webrtc;
+use crate::webrtc::{self, WebRtc};
 
 pub use error::ServeError;
 pub use listeners::Address;
@@ -66,7 +66,10 @@ impl Server {
         raise_descriptor_limit(config.limits.max_connections);
         let certificate = load(config.tls.as_ref())?;
         let listeners = Listeners::bind(&config).await?;
+        let webrtc = webrtc(&config)?;
         let mut addresses = listeners.addresses()?;
+        let address = webrtc.as_ref().map(|webrtc| webrtc.local_addr());
+        addresses.extend(address.map(|address| Address { protocol: "webrtc", address }));
         let hub = Hub::new(config.hub.clone()).map_err(ServeError::Engine)?;
         let (shutdown, stopping) = watch::channel(false);
         let access = Access::new(config.rules());
@@ -75,16 +78,6 @@ impl Server {
         if let Some(multicast) = config.multicast {
             context.allow_multicast(multicast);
         }
-        if let Some(address) = config.webrtc {
-            match context.webrtc.open(address, config.webrtc_addresses.clone()) {
-                Ok(address) => addresses.push(Address { protocol: "webrtc", address }),
-                // Another server of this machine has the port that nobody has chosen.
-                Err(error) if Config::default().webrtc == Some(address) => {
-                    tracing::warn!(%address, %error, "no WebRTC; choose a port with --listen-webrtc, or none");
-                }
-                Err(error) => return Err(ServeError::listen("webrtc", address, error)),
-            }
-        }
         let mut sources = Sources::default();
         sources.apply(&context, &config.streams)?;
         let mut forwards = Forwards::default();
@@ -92,17 +85,18 @@ impl Server {
         let services = JoinSet::new();
         let mut server =
             Self { config, certificate, context, shutdown, services, sources, forwards, addresses };
-        server.serve(listeners)?;
+        server.serve(listeners, webrtc)?;
         Ok(server)
     }
 
-    fn serve(&mut self, listeners: Listeners) -> Result<(), ServeError> {
+    fn serve(&mut self, listeners: Listeners, webrtc: Option<Arc<WebRtc>>) -> Result<(), ServeError> {
         let port = |address: &Option<tokio::net::TcpListener>| {
             address.as_ref().and_then(|listener| listener.local_addr().ok()).map(|address| address.port())
         };
         let site = Site {
             rtsp_port: port(&listeners.rtsp),
             rtsps_port: port(&listeners.rtsps),
+            webrtc: webrtc.clone(),
             base_path: self.config.base_path.clone(),
         };
         let tls = |protocols: &[&str]| self.certificate.as_ref().map(|c| c.acceptor(protocols));
@@ -123,7 +117,9 @@ impl Server {
             let Some(listener) = listener else { continue };
             self.services.spawn(http::serve(accept(listener, tls)?, Arc::clone(&self.context), site.clone()));
         }
-        self.services.spawn(webrtc::serve(Arc::clone(&self.context)));
+        if let Some(webrtc) = webrtc {
+            self.services.spawn(webrtc::serve(webrtc, Arc::clone(&self.context)));
+        }
         self.services.spawn(end_unused_streams(Arc::clone(&self.context)));
         if let Some(listener) = listeners.internal {
             let (context, expected) = (Arc::clone(&self.context), self.sources.expected());
@@ -259,6 +255,19 @@ async fn end_unused_streams(context: Arc<Context>) {
         () = look => {}
         // A sender that is gone has stopped, too.
         _ = shutdown.wait_for(|&stops| stops) => {}
+    }
+}
+
+/// The port of WebRTC. Nobody has chosen the default one: if another server of this machine has it, this one goes without.
+fn webrtc(config: &Config) -> Result<Option<Arc<WebRtc>>, ServeError> {
+    let Some(address) = config.webrtc else { return Ok(None) };
+    match WebRtc::open(address, config.webrtc_addresses.clone()) {
+        Ok(webrtc) => Ok(Some(Arc::new(webrtc))),
+        Err(error) if Config::default().webrtc == Some(address) => {
+            tracing::warn!(%address, %error, "no WebRTC; choose a port with --listen-webrtc, or none");
+            Ok(None)
+        }
+        Err(error) => Err(ServeError::listen("webrtc", address, error)),
     }
 }
 

@@ -22,7 +22,7 @@ mod publish;
 mod publishing;
 mod registry;
 mod session;
-pub(crate) mod sessions;
+mod sessions;
 mod tcp;
 mod udp;
 mod view;
@@ -39,13 +39,10 @@ pub(crate) use publish::{PublishAsk, PublishError, publish};
 pub use sessions::WebRtc;
 pub(crate) use view::{ViewAsk, view};
 
-/// Serves the port until the server stops. Returns at once if none is open.
-pub async fn serve(context: Arc<Context>) {
-    if !context.webrtc.is_open() {
-        return;
-    }
+/// Serves the port until the server stops.
+pub async fn serve(webrtc: Arc<WebRtc>, context: Arc<Context>) {
     tokio::join!(
-        context.tasks.keep("webrtc over udp".to_owned(), || udp::receive(&context)),
-        context.tasks.keep("webrtc over tcp".to_owned(), || tcp::accept(&context)),
+        context.tasks.keep("webrtc over udp".to_owned(), || udp::receive(&webrtc, &context)),
+        context.tasks.keep("webrtc over tcp".to_owned(), || tcp::accept(&webrtc, &context)),
     );
 }

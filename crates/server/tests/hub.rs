@@ -168,6 +168,7 @@ fn view_by(
         seal: None,
         protocol: "test",
         user: None,
+        reorders: true,
         only: None,
         latency: None,
         join_age,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use freshwire_media::framing::chunked;
 use freshwire_server::access::Access;
-use freshwire_server::config::{BasePath, Limits};
+use freshwire_server::config::Limits;
 use freshwire_server::context::Context;
 use freshwire_server::http::{self, Site};
 use freshwire_server::hub::{Hub, HubConfig, Stream};
@@ -48,7 +48,7 @@ impl Server {
         let (for_rtsp, for_http) = (acceptor(), acceptor());
         let (rtsp, http) = (for_rtsp.local_addr(), for_http.local_addr());
         runtime.spawn(rtsp::serve(for_rtsp, Arc::clone(&context)));
-        let site = Site { rtsp_port: Some(rtsp.port()), rtsps_port: None, base_path: BasePath::default() };
+        let site = Site { rtsp_port: Some(rtsp.port()), ..Site::default() };
         runtime.spawn(http::serve(for_http, Arc::clone(&context), site));
         Self { rtsp, http, context, runtime, _stop: stop }
     }

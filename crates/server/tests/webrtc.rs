@@ -7,6 +7,7 @@ mod browser_driver;
 mod http_rig;
 mod testing;
 
+use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use freshwire_netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_server::access::Access;
 use freshwire_server::config::Limits;
 use freshwire_server::ingest::{self, CLOCK_CELLS, Outlet, PatternConfig, Source};
+use freshwire_server::webrtc::WebRtc;
 use http_rig::Server;
 use serde_json::Value;
 use testing::{is_there, wait_for};
@@ -147,9 +149,17 @@ fn chromium_views_over_tcp(namespaces: &Namespaces) {
 
 /// A server behind the emulated path, with WebRTC.
 fn served(namespaces: &Namespaces) -> Server {
-    let server = server(namespaces);
-    namespaces.in_far(|| server.serve_webrtc(Namespaces::FAR_V4.into())).unwrap();
-    server
+    served_at(namespaces, Namespaces::FAR_V4)
+}
+
+/// The same with this address for WebRTC.
+fn served_at(namespaces: &Namespaces, address: Ipv4Addr) -> Server {
+    let open = || {
+        let listener = std::net::TcpListener::bind((Namespaces::FAR_V4, 0)).unwrap();
+        (listener, WebRtc::open((address, 0).into(), Vec::new()).unwrap())
+    };
+    let (listener, webrtc) = namespaces.in_far(open).unwrap();
+    Server::with_webrtc(listener, Access::open(), Limits::default(), webrtc)
 }
 
 /// A page that publishes the browser's camera as `cam` by WHIP.
@@ -252,7 +262,7 @@ fn the_page_uses_webrtc(namespaces: &Namespaces, mut browser: impl Browser) {
     // Sound is wanted.
     browser.evaluate("document.getElementById('mute').click()");
     wait_for("WebSocket", PATIENCE, || browser.evaluate("freshwire.via") == "WebSocket");
-    wait_for("the end of the session", PATIENCE, || server.context.webrtc.is_empty());
+    wait_for("the end of the session", PATIENCE, || server.sessions() == 0);
     let frames = browser.evaluate("globalThis.freshwire?.frames ?? 0").as_u64().unwrap();
     let count = |browser: &mut _| frames_of(browser);
     wait_for("further pictures", PATIENCE, || count(&mut browser) > frames + 50);
@@ -272,9 +282,8 @@ fn the_page_goes_over_to_websocket(namespaces: &Namespaces) {
     let _emulator =
         Emulator::start(namespaces, Config::default(), Config::default(), EmulatorOptions::default())
             .unwrap();
-    let server = server(namespaces);
     // The address that it offers is another machine's.
-    namespaces.in_far(|| server.serve_webrtc([127, 0, 0, 1].into())).unwrap();
+    let server = served_at(namespaces, Ipv4Addr::LOCALHOST);
     server.feed("clock", PatternConfig { width: 640, height: 360, ..PatternConfig::default() });
     let mut browser = Chromium::start(namespaces);
     browser.go(&format!("http://{}/clock", server.address));
@@ -284,7 +293,7 @@ fn the_page_goes_over_to_websocket(namespaces: &Namespaces) {
     assert_eq!(browser.evaluate("freshwire.via"), "WebSocket");
     println!("{}", browser.evaluate("freshwire.fallback"));
     assert!(browser.evaluate("freshwire.fallback").is_string());
-    wait_for("the end of the session", PATIENCE, || server.context.webrtc.is_empty());
+    wait_for("the end of the session", PATIENCE, || server.sessions() == 0);
     browser.go(&format!("http://{}/clock?via=websocket", server.address));
     wait_for("pictures", PATIENCE, || {
         browser.evaluate("globalThis.freshwire?.frames ?? 0").as_u64() > Some(50)
@@ -379,11 +388,4 @@ fn keep_picture(browser: &mut impl Browser, name: &str) {
     let path = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.png"));
     std::fs::write(&path, browser.screenshot()).unwrap();
     println!("{name}: screenshot in {}", path.display());
-}
-
-/// A server behind the emulated path.
-fn server(namespaces: &Namespaces) -> Server {
-    let listener =
-        namespaces.in_far(|| std::net::TcpListener::bind((Namespaces::FAR_V4, 0))).unwrap().unwrap();
-    Server::new(listener, Access::open(), Limits::default())
 }

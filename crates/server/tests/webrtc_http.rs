@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use freshwire_server::access::{Access, LinkKey, Names, Password, Right, Rights, Rules, User};
 use freshwire_server::config::Limits;
 use freshwire_server::ingest::PatternConfig;
+use freshwire_server::webrtc::WebRtc;
 use http_rig::Server;
 use str0m::media::{Direction, MediaKind};
 use testing::{is_there, wait_for};
@@ -19,9 +20,8 @@ use webrtc_rig::{Client, SDP, ask};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn server(access: Access, limits: Limits) -> Server {
-    let server = Server::new(TcpListener::bind("127.0.0.1:0").unwrap(), access, limits);
-    server.serve_webrtc([127, 0, 0, 1].into());
-    server
+    let webrtc = WebRtc::open(([127, 0, 0, 1], 0).into(), Vec::new()).unwrap();
+    Server::with_webrtc(TcpListener::bind("127.0.0.1:0").unwrap(), access, limits, webrtc)
 }
 
 /// A server with the test picture; `None` without ffmpeg.
@@ -97,7 +97,7 @@ fn requests_that_are_no_offers_are_refused() {
     ] {
         assert_eq!(ask(server.address, "POST", path, SDP, offer).status, status, "{path}");
     }
-    assert_eq!(server.context.webrtc.len(), 1);
+    assert_eq!(server.sessions(), 1);
     assert!(goes_on(&mut other));
     assert_eq!(server.context.tasks.panics(), 0);
 }
@@ -138,10 +138,10 @@ fn connections_that_never_complete_are_removed() {
         let client = Client::receiving(&[MediaKind::Video]);
         assert_eq!(ask(server.address, "POST", "/clock/whep", SDP, &client.offer).status, 201);
     }
-    assert_eq!(server.context.webrtc.len(), 21);
+    assert_eq!(server.sessions(), 21);
     assert!(server.context.admission.open() >= open + 20, "they count as connections");
     assert!(goes_on(&mut other));
-    wait_for("their end", PATIENCE, || server.context.webrtc.len() == 1);
+    wait_for("their end", PATIENCE, || server.sessions() == 1);
     wait_for("their places", PATIENCE, || server.context.admission.open() <= open);
     assert!(goes_on(&mut other));
 }
@@ -159,7 +159,7 @@ fn a_wrong_fingerprint_ends_the_session() {
     assert_eq!(answer.status, 201, "{answer:?}");
     client.accept(&answer.body);
     assert!(!client.run(Duration::from_secs(3), |client| client.packets > 0), "nothing for it");
-    wait_for("its end", PATIENCE, || server.context.webrtc.len() == 1);
+    wait_for("its end", PATIENCE, || server.sessions() == 1);
     assert!(goes_on(&mut other));
 }
 
@@ -168,10 +168,10 @@ fn a_viewer_that_vanishes_is_removed() {
     let Some(server) = playing(Limits::default()) else { return };
     let mut other = viewer(&server);
     let gone = viewer(&server);
-    assert_eq!(server.context.webrtc.len(), 2);
+    assert_eq!(server.sessions(), 2);
     drop(gone);
     let begin = Instant::now();
-    while server.context.webrtc.len() > 1 {
+    while server.sessions() > 1 {
         assert!(goes_on(&mut other));
         assert!(begin.elapsed() < Duration::from_secs(60), "it is still there");
     }
@@ -239,5 +239,5 @@ fn passwords_and_links_are_asked_for() {
     // A password in plain text, whatever it is: it needs TLS, as everywhere.
     assert_eq!(with("/clock/whep", "authorization: Bearer anna:secret\r\n"), 401);
     assert_eq!(with("/clock/whep", "authorization: Bearer nonsense\r\n"), 401);
-    assert_eq!(server.context.webrtc.len(), 2);
+    assert_eq!(server.sessions(), 2);
 }

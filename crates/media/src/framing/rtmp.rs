@@ -32,8 +32,8 @@ use crate::video::repeater::Repeater;
 /// The media messages of a publisher, from the answer to `publish` on. The publisher has announced [`CHUNK_BYTES`] before
 /// (Set Chunk Size).
 ///
-/// A unit that cannot be carried is skipped: it makes one piece without bytes. These are units that the catalog does not have, that
-/// need a key unit before them which was not sent, whose track cannot be described, or with more than 16,777,215 bytes.
+/// A unit that cannot be carried is skipped: it makes one piece without bytes. These are units that the catalog does not have, or that
+/// need a key unit before them which was not sent. So it is with a track that cannot be described, and with more than 16,777,215 bytes.
 #[derive(Debug)]
 pub struct Rtmp {
     units: Units,

@@ -95,7 +95,7 @@ impl Targets {
         let all = lock(&self.0);
         let of_stream = all.iter().filter(|((name, _), _)| name == stream);
         let mut targets: Vec<_> = of_stream.map(|((_, target), status)| status.snapshot(target)).collect();
-        // Addresses have no keys: those with several are told apart by their number.
+        // Addresses have no keys: a number distinguishes several keys at one address.
         for place in (1..targets.len()).rev() {
             let same = targets[..place].iter().filter(|other| other.address == targets[place].address);
             let number = same.count() + 1;

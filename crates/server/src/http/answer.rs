@@ -104,7 +104,7 @@ where
             Ok(body) => (body.carriage, guard.endless_head(&body.content_type)),
             Err(refusal) => return (*refusal).into(),
         },
-        _ => return page::player(address, request.uri(), context.webrtc.is_open()).into(),
+        _ => return page::player(address, request.uri(), requester.site.webrtc.is_some()).into(),
     };
     let lease = Lease::new(grant, site, stream.removed(), context);
     Outcome::Order(Box::new(Order {

@@ -11,12 +11,12 @@ use tokio::io::AsyncReadExt as _;
 use super::reply::{self, Reply};
 use super::requester::text_of;
 use super::shutdown::stopped;
-use super::statistics::{self, Question};
 use crate::config::Origins;
 use crate::context::Context;
 use crate::hub::{Stream, Viewer};
 use crate::lease::{Lease, Withdrawal};
 use crate::net::Reader;
+use crate::statistics::{self, Question};
 
 /// How often a viewer hears how it is served.
 const REPORT_EVERY: Duration = Duration::from_millis(500);

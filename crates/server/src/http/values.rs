@@ -27,7 +27,6 @@ use super::reply::{self, Reply};
 use super::requester::Requester;
 use super::route::Exchange;
 use super::socket::{self, ServiceEnd, SocketService};
-use super::statistics::{self, Question};
 use super::takeover::{Moment, refuse, wait};
 use super::{page, socket::accept};
 use crate::access::Grant;
@@ -35,6 +34,7 @@ use crate::config::Origins;
 use crate::context::Context;
 use crate::lease::Lease;
 use crate::net::Conn;
+use crate::statistics::{self, Question};
 use crate::values::{Topic, ValueError, WatchRequest, Watcher};
 
 /// Most keys that a watcher may name.

@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::hub::HubError;
 use crate::lease::Lease;
 use crate::net::Permit;
-use crate::webrtc::{self, Ask, OfferError, Opened, PublishAsk, PublishError, ViewAsk};
+use crate::webrtc::{self, Ask, OfferError, Opened, PublishAsk, PublishError, ViewAsk, WebRtc};
 
 const SDP: &str = "application/sdp";
 const FRAGMENT: &str = "application/trickle-ice-sdpfrag";
@@ -89,10 +89,13 @@ where
     if !context.origins().allow(request.headers()) {
         return reply::text(StatusCode::FORBIDDEN, FOREIGN);
     }
+    let Some(sessions) = requester.site.webrtc.clone() else {
+        return reply::text(StatusCode::NOT_FOUND, OFF);
+    };
     let outcome = match (request.method().clone(), &target.id) {
-        (Method::POST, None) => begin(context, requester, request, &target).await,
-        (Method::DELETE, Some(id)) if context.webrtc.end(id) => Ok(reply::text(StatusCode::OK, "ended")),
-        (Method::PATCH, Some(id)) if context.webrtc.has(id) => patch(context, request, id).await,
+        (Method::POST, None) => begin(&sessions, context, requester, request, &target).await,
+        (Method::DELETE, Some(id)) if sessions.end(id) => Ok(reply::text(StatusCode::OK, "ended")),
+        (Method::PATCH, Some(id)) if sessions.has(id) => patch(&sessions, context, request, id).await,
         (Method::DELETE | Method::PATCH, Some(_)) => {
             Ok(reply::text(StatusCode::NOT_FOUND, "there is no such session"))
         }
@@ -117,6 +120,7 @@ fn content_type<B>(request: &Request<B>) -> Option<&str> {
 
 /// Begins a session.
 async fn begin<B>(
+    sessions: &Arc<WebRtc>,
     context: &Arc<Context>,
     requester: &Requester,
     request: Request<B>,
@@ -133,9 +137,6 @@ where
     let (name, rendition) = split_rendition(&target.address);
     let bearing = with_bearer(&request);
     let grant = demand(context, requester, &bearing, target.right, name)?;
-    if !context.webrtc.is_open() {
-        return Err(Box::new(reply::text(StatusCode::NOT_FOUND, OFF)));
-    }
     let permit = context.admission.admit(requester.peer.ip()).map_err(|limit| {
         let why = format!("the limit {limit} is reached; try again later");
         Box::new(reply::with_header(
@@ -158,9 +159,11 @@ where
         Right::View => {
             let asked = Asked { name, rendition, uri: &parts.uri };
             let lease = |stream: &crate::hub::Stream| Lease::new(grant, site, stream.removed(), context);
-            view(context, ask, &asked, lease, permit).await?
+            view(sessions, context, ask, &asked, lease, permit).await?
         }
-        Right::Publish => publish(context, PublishAsk { ask, name, rendition, grant, site, permit })?,
+        Right::Publish => {
+            publish(sessions, context, PublishAsk { ask, name, rendition, grant, site, permit })?
+        }
     };
     Ok(created(&opened, target.right))
 }
@@ -173,6 +176,7 @@ struct Asked<'a> {
 }
 
 async fn view(
+    sessions: &Arc<WebRtc>,
     context: &Arc<Context>,
     ask: Ask,
     asked_for: &Asked<'_>,
@@ -188,12 +192,16 @@ async fn view(
     checked.map_err(|error| refuse(StatusCode::NOT_FOUND, &error.to_string()))?;
     let tracks = known_tracks(&stream).await?;
     let lease = lease(&stream);
-    webrtc::view(context, ViewAsk { ask, stream, tracks, lease, permit, latency, renditions })
+    webrtc::view(sessions, context, ViewAsk { ask, stream, tracks, lease, permit, latency, renditions })
         .map_err(|error| refuse(status(&error), &error.to_string()))
 }
 
-fn publish(context: &Arc<Context>, asked: PublishAsk<'_>) -> Result<Opened, Box<Reply>> {
-    webrtc::publish(context, asked).map_err(|error| {
+fn publish(
+    sessions: &Arc<WebRtc>,
+    context: &Arc<Context>,
+    asked: PublishAsk<'_>,
+) -> Result<Opened, Box<Reply>> {
+    webrtc::publish(sessions, context, asked).map_err(|error| {
         let status = match &error {
             PublishError::Name(_) => StatusCode::BAD_REQUEST,
             PublishError::Offer(error) => status(error),
@@ -232,7 +240,12 @@ const ETAG: &str = "\"1\"";
 
 /// Takes candidates of the client. The server, an ICE-lite agent, needs none: it answers whoever knows the session's password. A restart
 /// of ICE is refused: the client begins another session.
-async fn patch<B>(context: &Context, request: Request<B>, id: &str) -> Result<Reply, Box<Reply>>
+async fn patch<B>(
+    sessions: &WebRtc,
+    context: &Context,
+    request: Request<B>,
+    id: &str,
+) -> Result<Reply, Box<Reply>>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -251,7 +264,7 @@ where
     let fragment = body::read(request.into_body(), &context.limits()).await?;
     let fragment = String::from_utf8_lossy(&fragment);
     let ufrag = fragment.lines().find_map(|line| line.strip_prefix("a=ice-ufrag:"));
-    let restarts = ufrag.is_some_and(|ufrag| !context.webrtc.is_offered(id, ufrag.trim()));
+    let restarts = ufrag.is_some_and(|ufrag| !sessions.is_offered(id, ufrag.trim()));
     if restarts {
         let why = "ICE cannot be restarted: begin another session";
         return Ok(reply::text(StatusCode::UNPROCESSABLE_ENTITY, why));

@@ -11,6 +11,9 @@ use super::snapshot::ViewerSnapshot;
 use super::stream::Stream;
 use super::view_request::ViewRequest;
 
+/// The protocol of viewers over WebRTC, in statistics.
+pub(crate) const WEBRTC: &str = "webrtc";
+
 /// One viewer; dropping it disconnects after the record in progress.
 pub struct Viewer {
     /// `None` after [`finish_with`](Self::finish_with).

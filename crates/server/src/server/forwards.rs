@@ -38,7 +38,7 @@ impl Forwards {
         }
     }
 
-    /// Waits until all have said goodbye, after the server has begun to stop.
+    /// Waits until all have said goodbye, once the server stops.
     pub(super) async fn ended(&mut self) {
         for task in self.0.values_mut() {
             // One that has panicked or was aborted has ended as well.

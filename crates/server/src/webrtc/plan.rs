@@ -8,8 +8,7 @@ use freshwire_media::unit::{Catalog, Kind, MediaTime};
 
 use super::path::SessionPath;
 use super::session::Session;
-use super::sessions::WEBRTC;
-use crate::hub::{HubError, RenditionSelection, Stream, ViewRequest, ViewSocket, Viewer};
+use crate::hub::{HubError, RenditionSelection, Stream, ViewRequest, ViewSocket, Viewer, WEBRTC};
 
 /// The largest RTP packet before encryption. Extensions, the number of a packet that is sent again and the authentication tag fit into the
 /// rest of the 1200 bytes that WebRTC datagrams have.

@@ -9,6 +9,7 @@ use super::ask::{Ask, Opened};
 use super::offer::{Negotiated, OfferError, answer_publisher};
 use super::publishing::Publishing;
 use super::session::Role;
+use super::sessions::WebRtc;
 use super::work::{self, Work};
 use crate::access::Grant;
 use crate::config::{Origin, SourceError, check_published_name};
@@ -47,11 +48,14 @@ pub(crate) struct PublishAsk<'a> {
 /// # Errors
 ///
 /// If the name cannot be had, or the offer cannot be answered.
-pub(crate) fn publish(context: &Arc<Context>, asked: PublishAsk<'_>) -> Result<Opened, PublishError> {
+pub(crate) fn publish(
+    webrtc: &Arc<WebRtc>,
+    context: &Arc<Context>,
+    asked: PublishAsk<'_>,
+) -> Result<Opened, PublishError> {
     let PublishAsk { ask, name, rendition, grant, site, permit } = asked;
     check_published_name(name)?;
-    let Some(port) = context.webrtc.port.get() else { return Err(OfferError::NoAddress.into()) };
-    let Negotiated { agreed, answer, video, audio } = answer_publisher(port, &ask.offer, ask.local)?;
+    let Negotiated { agreed, answer, video, audio } = answer_publisher(&webrtc.port, &ask.offer, ask.local)?;
     let lines = [video, audio].into_iter().flatten();
     let lines: Vec<_> = lines.filter_map(|line| Some((line.mid, line.media()?))).collect();
     let media: Vec<Media> = lines.iter().map(|(_, media)| media.clone()).collect();
@@ -67,6 +71,6 @@ pub(crate) fn publish(context: &Arc<Context>, asked: PublishAsk<'_>) -> Result<O
     let publishing = Publishing::new(publisher, feed, lines, context.limits().max_publish_rate);
     let part = work::Part::Publish { name: name.to_owned(), peer: ask.peer, keys };
     let work = Work { role: part, lease, permit };
-    let id = work::begin(context, agreed, Role::Publisher(Box::new(publishing)), work)?;
+    let id = work::begin(webrtc, context, agreed, Role::Publisher(Box::new(publishing)), work)?;
     Ok(Opened { id, answer })
 }

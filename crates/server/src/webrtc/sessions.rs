@@ -2,18 +2,14 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::port::Port;
 use super::registry::Sessions;
 
-/// The protocol of its viewers in statistics.
-pub(crate) const WEBRTC: &str = "webrtc";
-
 /// The WebRTC sessions of a server.
-#[derive(Default)]
 pub struct WebRtc {
-    pub(super) port: OnceLock<Port>,
+    pub(super) port: Port,
     sessions: Mutex<Sessions>,
 }
 
@@ -24,16 +20,18 @@ impl std::fmt::Debug for WebRtc {
 }
 
 impl WebRtc {
-    /// Opens the port of all sessions. Counts once.
+    /// Opens the port of all sessions, at the address and at others by which clients reach it.
     ///
     /// # Errors
     ///
     /// If the address cannot be bound.
-    pub fn open(&self, address: SocketAddr, addresses: Vec<IpAddr>) -> io::Result<SocketAddr> {
-        let port = Port::open(address, addresses)?;
-        let local = port.local;
-        let _ = self.port.set(port);
-        Ok(local)
+    pub fn open(address: SocketAddr, addresses: Vec<IpAddr>) -> io::Result<Self> {
+        Ok(Self { port: Port::open(address, addresses)?, sessions: Mutex::default() })
+    }
+
+    /// The address of the port.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.port.local
     }
 
     pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
@@ -48,11 +46,6 @@ impl WebRtc {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Whether WebRTC is served.
-    pub(crate) fn is_open(&self) -> bool {
-        self.port.get().is_some()
     }
 
     /// Ends a session. Returns `false` if there is none of this identifier.

@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::outlet::TcpOutlet;
 use super::session::Arrival;
+use super::sessions::WebRtc;
 use crate::context::Context;
 use crate::net::canonical;
 
@@ -21,9 +22,8 @@ const MOST_BYTES: usize = 2000;
 const EXHAUSTED: Duration = Duration::from_millis(200);
 
 /// Takes connections until the server stops.
-pub(super) async fn accept(context: &Arc<Context>) {
-    let Some(port) = context.webrtc.port.get() else { return };
-    let listener = port.listener.try_clone().and_then(TcpListener::from_std);
+pub(super) async fn accept(webrtc: &Arc<WebRtc>, context: &Arc<Context>) {
+    let listener = webrtc.port.listener.try_clone().and_then(TcpListener::from_std);
     let listener = match listener {
         Ok(listener) => listener,
         Err(error) => {
@@ -45,12 +45,12 @@ pub(super) async fn accept(context: &Arc<Context>) {
         let peer = canonical(peer);
         match context.admission.admit(peer.ip()) {
             Ok(permit) => {
-                let context = Arc::clone(context);
+                let (webrtc, context) = (Arc::clone(webrtc), Arc::clone(context));
                 context.tasks.clone().spawn("WebRTC over TCP", async move {
                     let _permit = permit;
                     let mut shutdown = context.shutdown.clone();
                     tokio::select! {
-                        ended = attend(socket, peer, &context) => {
+                        ended = attend(socket, peer, &webrtc, &context) => {
                             if let Err(error) = ended {
                                 tracing::debug!(%peer, %error, "a connection of WebRTC has ended");
                             }
@@ -65,7 +65,12 @@ pub(super) async fn accept(context: &Arc<Context>) {
 }
 
 /// Reads packets until the connection ends. The first one has to prove that its sender knows the password of a session.
-async fn attend(mut socket: TcpStream, peer: SocketAddr, context: &Context) -> io::Result<()> {
+async fn attend(
+    mut socket: TcpStream,
+    peer: SocketAddr,
+    webrtc: &WebRtc,
+    context: &Context,
+) -> io::Result<()> {
     let _ = socket.set_nodelay(true);
     let outlet = Arc::new(TcpOutlet::new(&socket)?);
     let mut buffer = vec![0; MOST_BYTES];
@@ -79,7 +84,7 @@ async fn attend(mut socket: TcpStream, peer: SocketAddr, context: &Context) -> i
         let bytes = buffer.get(..length).unwrap_or_default();
         let (at, outlet) = (Instant::now(), Some(&outlet));
         let arrival = Arrival { at, protocol: Protocol::Tcp, from: peer, to: None, bytes, outlet };
-        is_known |= context.webrtc.deliver(&arrival).is_some();
+        is_known |= webrtc.deliver(&arrival).is_some();
         if is_known {
             patience = limits.keepalive_timeout;
         } else if tokio::time::Instant::now() >= deadline {

@@ -19,10 +19,10 @@ use crate::context::Context;
 const BATCHES: usize = 16;
 
 /// Takes datagrams until the server stops.
-pub(super) async fn receive(context: &Arc<Context>) {
+pub(super) async fn receive(webrtc: &WebRtc, context: &Context) {
     let mut shutdown = context.shutdown.clone();
     tokio::select! {
-        failed = run(&context.webrtc) => {
+        failed = run(webrtc) => {
             if let Err(error) = failed {
                 tracing::error!(%error, "the WebRTC port cannot be read any more");
             }
@@ -33,7 +33,7 @@ pub(super) async fn receive(context: &Arc<Context>) {
 }
 
 async fn run(webrtc: &WebRtc) -> io::Result<()> {
-    let Some(port) = webrtc.port.get() else { return Ok(()) };
+    let port = &webrtc.port;
     let socket = UdpSocket::from_std(port.socket.try_clone()?)?;
     #[allow(deprecated, reason = "its successor is unsafe code, for types that may change their descriptor")]
     let ready = AsyncFd::with_interest(port.socket.try_clone()?, Interest::READABLE)?;

@@ -9,6 +9,7 @@ use super::ask::{Ask, Opened};
 use super::offer::{Line, Negotiated, OfferError, answer_viewer};
 use super::plan::ViewPlan;
 use super::session::Role;
+use super::sessions::WebRtc;
 use super::viewing::{TrackOut, Viewing};
 use super::work::{self, Work};
 use crate::context::Context;
@@ -32,10 +33,13 @@ pub(crate) struct ViewAsk {
 /// # Errors
 ///
 /// If the offer cannot be answered.
-pub(crate) fn view(context: &Arc<Context>, asked: ViewAsk) -> Result<Opened, OfferError> {
+pub(crate) fn view(
+    webrtc: &Arc<WebRtc>,
+    context: &Arc<Context>,
+    asked: ViewAsk,
+) -> Result<Opened, OfferError> {
     let ViewAsk { ask, stream, tracks, lease, permit, latency, renditions } = asked;
-    let Some(port) = context.webrtc.port.get() else { return Err(OfferError::NoAddress) };
-    let negotiated = answer_viewer(port, &ask.offer, &tracks, ask.local)?;
+    let negotiated = answer_viewer(&webrtc.port, &ask.offer, &tracks, ask.local)?;
     let has_aac = tracks.audio.as_ref().is_some_and(|audio| matches!(audio.codec, AudioCodec::Aac { .. }));
     if has_aac {
         tracing::info!(
@@ -61,5 +65,5 @@ pub(crate) fn view(context: &Arc<Context>, asked: ViewAsk) -> Result<Opened, Off
         has_audio: audio.is_some(),
     };
     let work = Work { role: work::Part::View(plan), lease, permit };
-    work::begin(context, agreed, Role::Viewer(viewing), work).map(|id| Opened { id, answer })
+    work::begin(webrtc, context, agreed, Role::Viewer(viewing), work).map(|id| Opened { id, answer })
 }

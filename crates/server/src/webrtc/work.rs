@@ -13,11 +13,12 @@ use super::offer::OfferError;
 use super::plan::ViewPlan;
 use super::publishing::{Publishing, SILENCE};
 use super::session::{Agreed, Role, Session, Todo};
+use super::sessions::WebRtc;
 use crate::context::Context;
-use crate::http::statistics::{self, Question};
 use crate::hub::Viewer;
 use crate::lease::Lease;
 use crate::net::Permit;
+use crate::statistics::{self, Question};
 
 /// How often it is seen to that viewer and publisher are still there.
 const LOOK: Duration = Duration::from_millis(500);
@@ -44,41 +45,41 @@ pub(super) enum Part {
 
 /// Begins the session, and returns its identifier.
 pub(super) fn begin(
+    webrtc: &Arc<WebRtc>,
     context: &Arc<Context>,
     agreed: Agreed,
     role: Role,
     work: Work,
 ) -> Result<String, OfferError> {
     let refused = |error: std::io::Error| OfferError::Malformed(error.to_string());
-    let Some(port) = context.webrtc.port.get() else { return Err(OfferError::NoAddress) };
-    let socket = port.socket.try_clone().and_then(UdpSocket::from_std).map_err(refused)?;
+    let socket = webrtc.port.socket.try_clone().and_then(UdpSocket::from_std).map_err(refused)?;
     let id = crate::rtsp::common::random::<16>().map_err(refused)?;
     let id = data_encoding::HEXLOWER.encode(&id);
     let tasks = context.tasks.clone();
     let session = Arc::new(Session::new(id.clone(), agreed, socket, role, tasks));
-    context.webrtc.sessions().add(Arc::clone(&session));
+    webrtc.sessions().add(Arc::clone(&session));
     let span = tracing::info_span!("webrtc", session = id.get(..8));
-    let running = run(session, work, Arc::clone(context)).instrument(span);
+    let running = run(session, work, Arc::clone(webrtc), Arc::clone(context)).instrument(span);
     context.tasks.spawn("WebRTC session", running);
     Ok(id)
 }
 
 /// Removes the session from the register, whatever ends its task.
 struct Registered<'a> {
-    context: &'a Context,
+    webrtc: &'a WebRtc,
     session: &'a Arc<Session>,
 }
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         self.session.end("its task has ended");
-        self.context.webrtc.sessions().remove(self.session.id());
+        self.webrtc.sessions().remove(self.session.id());
     }
 }
 
-async fn run(session: Arc<Session>, work: Work, context: Arc<Context>) {
+async fn run(session: Arc<Session>, work: Work, webrtc: Arc<WebRtc>, context: Arc<Context>) {
     let Work { mut role, mut lease, permit: _permit } = work;
-    let registered = Registered { context: &context, session: &session };
+    let registered = Registered { webrtc: &webrtc, session: &session };
     let mut shutdown = context.shutdown.clone();
     let mut look = tokio::time::interval(LOOK);
     let opened = Instant::now();

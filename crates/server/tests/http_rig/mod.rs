@@ -1,7 +1,7 @@
 //! A server on a listener of the test's, and its own test picture as a stream.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use freshwire_server::access::Access;
@@ -12,7 +12,7 @@ use freshwire_server::hub::{Hub, HubConfig};
 use freshwire_server::ingest::{self, PatternConfig, Source};
 use freshwire_server::net::Acceptor;
 use freshwire_server::tls::Certificate;
-use freshwire_server::webrtc;
+use freshwire_server::webrtc::{self, WebRtc};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -29,6 +29,7 @@ pub(crate) struct Server {
     pub(crate) runtime: Runtime,
     /// What clients trust, if connections are encrypted.
     pub(crate) trust: Option<Arc<ClientConfig>>,
+    pub(crate) webrtc: Option<Arc<WebRtc>>,
 }
 
 impl Server {
@@ -60,12 +61,18 @@ impl Server {
 
     /// A server whose pages a proxy shows below this path.
     pub(crate) fn below(listener: TcpListener, base_path: BasePath, access: Access, limits: Limits) -> Self {
-        let site = Site { rtsp_port: Some(8554), rtsps_port: None, base_path };
+        let site = Site { rtsp_port: Some(8554), base_path, ..Site::default() };
+        Self::on(listener, access, limits, None, site)
+    }
+
+    /// A server that serves WebRTC as well.
+    pub(crate) fn with_webrtc(listener: TcpListener, access: Access, limits: Limits, webrtc: WebRtc) -> Self {
+        let site = Site { webrtc: Some(Arc::new(webrtc)), ..Site::default() };
         Self::on(listener, access, limits, None, site)
     }
 
     fn start(listener: TcpListener, access: Access, limits: Limits, tls: Option<TlsAcceptor>) -> Self {
-        let site = Site { rtsp_port: Some(8554), rtsps_port: None, base_path: BasePath::default() };
+        let site = Site { rtsp_port: Some(8554), ..Site::default() };
         Self::on(listener, access, limits, tls, site)
     }
 
@@ -89,10 +96,14 @@ impl Server {
         let listener = asynchronous(listener);
         let acceptor =
             Acceptor::new(listener, tls, Arc::clone(&context.admission), context.tasks.clone()).unwrap();
+        let sessions = site.webrtc.clone();
+        if let Some(sessions) = sessions.clone() {
+            runtime.spawn(webrtc::serve(sessions, Arc::clone(&context)));
+        }
         runtime.spawn(http::serve(acceptor, Arc::clone(&context), site));
         runtime.spawn(internal::serve_internal(asynchronous(inside), Arc::clone(&context), expectations));
         drop(entered);
-        Self { address, internal, context, expected, shutdown, runtime, trust: None }
+        Self { address, internal, context, expected, shutdown, runtime, trust: None, webrtc: sessions }
     }
 
     /// A server on loopback that lets everybody view.
@@ -100,10 +111,9 @@ impl Server {
         Self::new(TcpListener::bind("127.0.0.1:0").unwrap(), Access::open(), Limits::default())
     }
 
-    /// Serves WebRTC as well, on this address. To be called in the namespace of the address.
-    pub(crate) fn serve_webrtc(&self, address: IpAddr) {
-        self.context.webrtc.open(SocketAddr::new(address, 0), Vec::new()).unwrap();
-        self.runtime.spawn(webrtc::serve(Arc::clone(&self.context)));
+    /// How many sessions of WebRTC there are.
+    pub(crate) fn sessions(&self) -> usize {
+        self.webrtc.as_ref().map_or(0, |webrtc| webrtc.len())
     }
 
     /// A stream with the test picture, which needs ffmpeg.

@@ -5,10 +5,9 @@ use std::time::{Duration, SystemTime};
 use freshwire_media::unit::{AudioCodec, MediaTime, Tracks};
 use serde::{Deserialize, Serialize};
 
-use crate::hub::{Stream, ViewerSnapshot};
+use crate::hub::{Stream, ViewerSnapshot, WEBRTC};
 use crate::report::PathReport;
 use crate::values::{HoldReason, WatcherSnapshot};
-use crate::webrtc::sessions::WEBRTC;
 
 /// A request of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -72,7 +71,7 @@ struct WatchReport {
 }
 
 /// How a watcher of values is served, in words for its page.
-pub(super) fn watch_report(watcher: &WatcherSnapshot) -> String {
+pub(crate) fn watch_report(watcher: &WatcherSnapshot) -> String {
     let report = WatchReport {
         r#type: "stats",
         sent: watcher.sink.committed_by_layer.iter().sum(),

@@ -20,7 +20,6 @@ export class Peer extends EventTarget {
   #begun = 0;
   #heard = 0;
   #shownAt = null;
-  #hasPlayed = false;
 
   static get isPossible() {
     return typeof RTCPeerConnection === "function" && "requestVideoFrameCallback" in HTMLVideoElement.prototype;
@@ -49,7 +48,8 @@ export class Peer extends EventTarget {
     peer.ontrack = ({ track }) => {
       stream.addTrack(track);
       if (this.#video.srcObject !== stream) this.#video.srcObject = stream;
-      this.#video.play().catch(() => this.#say("blocked"));
+      // An end of the session interrupts it too; only the browser's refusal is for the person.
+      this.#video.play().catch(({ name }) => name === "NotAllowedError" && this.#say("blocked"));
     };
     peer.onconnectionstatechange = () => {
       if (peer !== this.#peer) return;
@@ -88,7 +88,6 @@ export class Peer extends EventTarget {
   // A picture is shown.
   shown() {
     const now = performance.now() / 1000;
-    this.#hasPlayed = true;
     this.#note(now);
     this.#shownAt = now;
   }
@@ -137,11 +136,6 @@ export class Peer extends EventTarget {
     if (this.#channel?.readyState === "open") {
       this.#channel.send(JSON.stringify({ type: "ping", at: performance.now() }));
     }
-  }
-
-  // Whether pictures came at some time.
-  get hasPlayed() {
-    return this.#hasPlayed;
   }
 
   #say(type, detail) {

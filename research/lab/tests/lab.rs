@@ -243,7 +243,8 @@ fn bench_uplink_counts_whole_pictures_at_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let clips = folder.path().to_str().unwrap();
     let options = "--settle 2s --uplink-trouble dip --uplink-rates 20Mbit --uplink-times 1s,2s,1s";
-    let median = bench(&format!("uplink {options} --clips {clips}"));
+    let line = format!("uplink {options} --clips {clips}");
+    let median = bench(&line);
     let case = "20Mbit, 1Mbit, 20Mbit, 40 ms, cubic; 4Mbit";
     for subject in ["direct", "rule", "Freshwire"] {
         let of = |what: &str| median(&format!("{what}, {subject}; {case}"));

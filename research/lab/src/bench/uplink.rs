@@ -91,7 +91,7 @@ fn nanoseconds(time: Duration) -> f64 {
 /// The places of a subject's series, by quantity.
 type Places = [Option<usize>; QUANTITIES.len()];
 
-/// `settle` is the time from the link's start until pictures count, and `folder` is for the streams.
+/// `settle` is the time that a subject has to start, and `folder` is for the streams.
 pub(super) fn measure(
     args: &UplinkArgs,
     settle: Duration,
@@ -100,16 +100,18 @@ pub(super) fn measure(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let cases = args.cases()?;
+    // A subject may begin with the next key picture.
+    let lead = settle + 2 * KEY_INTERVAL;
     let stage = Stage {
         nginx: Nginx::find()?,
         namespaces: Namespaces::create().context("cannot make the uplink")?,
         folder,
-        lead: settle,
+        lead,
         on_time: args.uplink_on_time,
     };
     let mut streams: Vec<(u64, Clip)> = Vec::new();
     let longest = cases.iter().map(Case::length).max().unwrap_or_default();
-    let length = Duration::from_secs((longest + settle + args.uplink_on_time + TAIL).as_secs() + 1);
+    let length = Duration::from_secs((longest + lead + args.uplink_on_time + TAIL).as_secs() + 1);
     for case in &cases {
         let rate = case.bitrate.bits_per_sec();
         if streams.iter().all(|(known, _)| *known != rate) {
@@ -241,6 +243,10 @@ impl Stage<'_> {
         }
         anyhow::ensure!(alive, "a program had ended; see {LOG}");
         let window = Window { begin, from, length: case.length(), dip: case.dip(), on_time: self.on_time };
+        let first = arrivals.iter().find(|arrival| arrival.tag.composition_ms().is_some());
+        if first.is_none_or(|first| first.at > from) {
+            faults.push("the stream was not at the server when pictures began to count".to_owned());
+        }
         let looks = self.looks(&arrivals)?;
         let outcome = Sight::of(clip, &arrivals, &looks).judge(clip, &window);
         let after = case.dip().map_or(Duration::ZERO, |[_, end]| case.length() - end);

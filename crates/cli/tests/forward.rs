@@ -224,7 +224,8 @@ fn another_server_takes_h265_over_tls() {
     let source = format!("live={}", clip.display());
     let forward = |trusted: Option<&Path>, host: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_freshwire"));
-        let none = ["--listen-rtsp", "--listen-rtmp", "--listen-http", "--listen-internal"].map(|it| [it, "none"]);
+        let none =
+            ["--listen-rtsp", "--listen-rtmp", "--listen-http", "--listen-internal"].map(|it| [it, "none"]);
         command.arg("serve").args(none.as_flattened()).arg(&source);
         command.args(["--forward", &format!("rtmps://{host}:{port}/live")]).env_remove("SSL_CERT_DIR");
         let trusted = trusted.map_or("/dev/null".into(), Path::to_path_buf);

@@ -7,10 +7,10 @@ use tokio::sync::watch;
 use crate::access::Access;
 use crate::config::{Limits, MulticastConfig, Origins};
 use crate::counter::Counter;
-use crate::forward::Targets;
 use crate::hub::Hub;
 use crate::multicast::Groups;
 use crate::net::Admission;
+use crate::targets::Targets;
 use crate::tasks::Tasks;
 use crate::values::Topics;
 

@@ -12,7 +12,6 @@
 mod client;
 mod error;
 mod lag;
-mod status;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,14 +24,12 @@ use tokio::sync::watch;
 use self::client::{Publishing, Status as Said};
 use self::error::ForwardError;
 use self::lag::Lag;
-pub(crate) use self::status::Targets;
-use self::status::{Status, TargetState as State};
-pub use self::status::{TargetSnapshot, TargetState};
 use crate::config::Target;
 use crate::context::Context;
 use crate::hub::{RenditionSelection, Stream, ViewRequest, Viewer};
 use crate::net::Reader;
 use crate::rtmp::wire::{CONTROL, Incoming, WireError};
+use crate::targets::{TargetState as State, TargetStatus};
 
 /// How often to see how far a target is behind, and whether it has ended.
 const LOOK: Duration = Duration::from_millis(100);
@@ -65,7 +62,7 @@ struct Forward {
     context: Arc<Context>,
     name: String,
     target: Target,
-    status: Arc<Status>,
+    status: Arc<TargetStatus>,
 }
 
 impl Drop for Forward {

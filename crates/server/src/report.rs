@@ -7,8 +7,8 @@ use std::time::Duration;
 use freshwire::stats::PathRate;
 use serde::{Deserialize, Serialize};
 
-use crate::forward::{TargetSnapshot, TargetState};
 use crate::hub::{Fit, RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
+use crate::targets::{TargetSnapshot, TargetState};
 use crate::values::{TopicSnapshot, WatcherSnapshot};
 
 /// Counters of a stream.

@@ -172,7 +172,9 @@ impl ServeArgs {
                 (None, None, _) => bail!(
                     "--forward: there is no stream to publish; name one, such as: freshwire serve live=publish --forward URL"
                 ),
-                (None, ..) => bail!("--forward: there are several streams; write which one: NAME=rtmp://HOST/APP/KEY"),
+                (None, ..) => {
+                    bail!("--forward: there are several streams; write which one: NAME=rtmp://HOST/APP/KEY")
+                }
             };
             let Some(stream) = config.streams.get_mut(&name) else {
                 bail!("--forward: there is no stream {name:?}; add {name}=publish, or {name}=SOURCE");

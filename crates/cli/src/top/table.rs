@@ -2,7 +2,9 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use freshwire_record::Rate;
-use freshwire_server::report::{PathReport, RateReport, TargetReport, TopicReport, ViewerReport, WatcherReport};
+use freshwire_server::report::{
+    PathReport, RateReport, TargetReport, TopicReport, ViewerReport, WatcherReport,
+};
 use ratatui::Frame;
 use ratatui::layout::Constraint;
 use ratatui::style::{Style, Stylize as _};

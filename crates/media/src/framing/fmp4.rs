@@ -55,8 +55,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use self::fragment::Fragment;
-pub(super) use self::init::video_configuration;
 use self::init::Description;
+pub(super) use self::init::video_configuration;
 use self::straight::Straight;
 use self::timeline::{Durations, Timeline};
 use super::viewer::{self, OpenUnits, Units};

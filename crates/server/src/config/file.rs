@@ -20,8 +20,8 @@ use super::multicast::MulticastConfig;
 use super::rendition::{MAIN, check_rendition_name};
 use super::rung::{Rung, RungError};
 use super::settings::{Config, Listen, RenditionConfig, StreamConfig, TlsFiles};
-use super::target::Target;
 use super::source::{Source, check_stream_name, parse_source, relative_to};
+use super::target::Target;
 use super::values::{Quantity, link_key, parse_count, parse_listen, secret_from_file, set};
 use crate::access::{Names, Password, Rights, Rules, User};
 
@@ -566,7 +566,9 @@ fn stream(
     if network != NetworkQos::default() {
         config.hub.stream_network.insert(name.get_ref().clone(), network);
     }
-    config.streams.insert(name.get_ref().clone(), StreamConfig { source, renditions, ladder, encoder, forward });
+    config
+        .streams
+        .insert(name.get_ref().clone(), StreamConfig { source, renditions, ladder, encoder, forward });
     Ok(())
 }
 

@@ -12,7 +12,9 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::error::ForwardError;
 use crate::config::Target;
 use crate::net::Conn;
-use crate::rtmp::wire::{self, COMMANDS, CONTROL, Command, FOUR_CC, Incoming, MOST_COMMAND_BYTES, Wire, WireError};
+use crate::rtmp::wire::{
+    self, COMMANDS, CONTROL, Command, FOUR_CC, Incoming, MOST_COMMAND_BYTES, Wire, WireError,
+};
 use crate::tls;
 
 /// The time that a server has for each step, such as its handshake or the answer to a command. As for the answers of cameras.

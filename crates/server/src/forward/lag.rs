@@ -72,7 +72,11 @@ mod tests {
         assert_eq!(behind(&mut lag, sink(1, 20, 1000, 0), 100), None, "nothing is there");
         assert_eq!(behind(&mut lag, sink(1, 20, 1000, 1000), 200), Some(120));
         // Three more units, 120 ms old: the mean of all four is 95 ms.
-        assert_eq!(behind(&mut lag, sink(4, 95, 4000, 2500), 300), Some(220), "the first is still the newest");
+        assert_eq!(
+            behind(&mut lag, sink(4, 95, 4000, 2500), 300),
+            Some(220),
+            "the first is still the newest"
+        );
         assert_eq!(behind(&mut lag, sink(4, 95, 5000, 4000), 400), Some(220), "300 ms less 120 ms");
         assert_eq!(behind(&mut lag, sink(4, 95, 5000, 4000), 900), Some(720), "nothing moves");
         // The source rests: what is there is all that there is.

@@ -11,9 +11,9 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::context::Context;
-use crate::forward::{TargetSnapshot, TargetState};
 use crate::hub::{StreamSnapshot, ViewerSnapshot};
 use crate::log::LOST_LINES;
+use crate::targets::{TargetSnapshot, TargetState};
 use crate::values::{TopicSnapshot, WatcherSnapshot};
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -25,7 +25,8 @@ impl Forwards {
             }
             stays
         });
-        let targets = wanted.iter().flat_map(|(name, stream)| stream.forward.iter().map(move |to| (name, to)));
+        let targets =
+            wanted.iter().flat_map(|(name, stream)| stream.forward.iter().map(move |to| (name, to)));
         for (name, target) in targets {
             let start = || {
                 let (context, name, target) = (Arc::clone(context), name.clone(), target.clone());

@@ -66,8 +66,7 @@ impl Sources {
         let stays = |name: &String, running: &mut RunningSource| {
             // Targets come and go by themselves.
             let same = |wanted: &StreamConfig| {
-                let with_targets =
-                    StreamConfig { forward: wanted.forward.clone(), ..running.config.clone() };
+                let with_targets = StreamConfig { forward: wanted.forward.clone(), ..running.config.clone() };
                 *wanted == with_targets
             };
             wanted.get(name).is_some_and(same)

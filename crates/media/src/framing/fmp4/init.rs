@@ -1,9 +1,9 @@
 //! Initialization segments: `ftyp` and `moov`.
 
 use mp4_atom::{
-    Atom as _, Audio, Av01, Avc3, Avcc, Codec, Colr, Dinf, Dops, Dref, DrefEntry, Encode, FixedPoint, Ftyp, Hdlr, Hev1,
-    Mdhd, Mdia, Minf, Moov, Mp4a, Mvex, Mvhd, Opus, OpusChannelMapping, Smhd, Stbl, Stco, Stsd, Tkhd, Trak,
-    Trex, Url, Visual, Vmhd, Vp09, VpcC, esds,
+    Atom as _, Audio, Av01, Avc3, Avcc, Codec, Colr, Dinf, Dops, Dref, DrefEntry, Encode, FixedPoint, Ftyp,
+    Hdlr, Hev1, Mdhd, Mdia, Minf, Moov, Mp4a, Mvex, Mvhd, Opus, OpusChannelMapping, Smhd, Stbl, Stco, Stsd,
+    Tkhd, Trak, Trex, Url, Visual, Vmhd, Vp09, VpcC, esds,
 };
 
 use super::{av1, hevc};

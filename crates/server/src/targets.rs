@@ -1,4 +1,4 @@
-//! The targets of all streams, as they are now.
+//! The servers that streams are published to, as they are now.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,11 +56,11 @@ pub struct TargetSnapshot {
 
 /// The targets of all streams.
 #[derive(Debug, Default)]
-pub(crate) struct Targets(Mutex<BTreeMap<(String, Target), Arc<Status>>>);
+pub(crate) struct Targets(Mutex<BTreeMap<(String, Target), Arc<TargetStatus>>>);
 
 /// The state of one.
 #[derive(Debug)]
-pub(crate) struct Status(Mutex<Inner>);
+pub(crate) struct TargetStatus(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -73,7 +73,7 @@ struct Inner {
 
 impl Targets {
     /// A place for a target of this stream. One that there was is replaced.
-    pub(super) fn add(&self, stream: &str, target: &Target) -> Arc<Status> {
+    pub(crate) fn add(&self, stream: &str, target: &Target) -> Arc<TargetStatus> {
         let inner = Inner {
             state: TargetState::Waiting,
             since: Instant::now(),
@@ -81,12 +81,12 @@ impl Targets {
             connections: 0,
             failures: 0,
         };
-        let status = Arc::new(Status(Mutex::new(inner)));
+        let status = Arc::new(TargetStatus(Mutex::new(inner)));
         lock(&self.0).insert((stream.to_owned(), target.clone()), Arc::clone(&status));
         status
     }
 
-    pub(super) fn remove(&self, stream: &str, target: &Target) {
+    pub(crate) fn remove(&self, stream: &str, target: &Target) {
         lock(&self.0).remove(&(stream.to_owned(), target.clone()));
     }
 
@@ -107,8 +107,8 @@ impl Targets {
     }
 }
 
-impl Status {
-    pub(super) fn set(&self, state: TargetState) {
+impl TargetStatus {
+    pub(crate) fn set(&self, state: TargetState) {
         let mut inner = lock(&self.0);
         match &state {
             TargetState::Publishing { .. } => inner.connections += 1,
@@ -121,7 +121,7 @@ impl Status {
         inner.behind = None;
     }
 
-    pub(super) fn set_behind(&self, behind: Option<Duration>) {
+    pub(crate) fn set_behind(&self, behind: Option<Duration>) {
         lock(&self.0).behind = behind;
     }
 

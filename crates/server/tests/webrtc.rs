@@ -356,7 +356,7 @@ fn a_lossy_path_shows_fresh_pictures(namespaces: &Namespaces) {
         at(0.95)
     );
     assert_eq!(said["via"], "WebRTC");
-    // On a machine that does nothing else the mean is below 0.5 s.
+    // 0.2 s was measured. On a busy machine the browser decodes late.
     assert!(mean <= 1.0, "{mean}");
     assert!(frames > seconds * 8, "{frames}");
 }

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 // For their features: Cargo.toml.
-use {base64 as _, num_traits as _, quinn_udp as _, slab as _};
+use {base64 as _, num_traits as _, quinn_udp as _, slab as _, tokio as _};
 
 const USAGE: &str = "\
 usage: cargo xtask check           the rules of the workspace: dependencies, sizes, unsafe code, texts

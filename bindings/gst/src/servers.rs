@@ -31,10 +31,12 @@ pub(crate) struct ServerSettings {
 }
 
 /// The command's options in the server's messages, and what they are here.
-const NAMES: [(&str, &str); 5] = [
+const NAMES: [(&str, &str); 7] = [
     ("--user NAME:PASSWORD, or ", ""),
     ("--open", "open=true"),
     ("--config", "config"),
+    (" --listen-rtmp,", ""),
+    (", --listen-webrtc", ""),
     (", --listen-internal", ""),
     ("--listen-", "listen-"),
 ];
@@ -49,7 +51,10 @@ impl ServerSettings {
         let mut config = match &self.config {
             Some(path) => Config::load(Path::new(path)).map_err(|error| error.to_string())?,
             // What it says of itself is in the element's properties.
-            None => Config { rtmp: Listen { plain: None, tls: None }, internal: None, ..Config::default() },
+            None => {
+                let rtmp = Listen { plain: None, tls: None };
+                Config { rtmp, webrtc: None, internal: None, ..Config::default() }
+            }
         };
         let listen = |text: &Option<String>, property: &str, address: &mut Option<SocketAddr>| {
             let Some(text) = text else { return Ok(()) };

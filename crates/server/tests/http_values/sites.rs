@@ -130,7 +130,7 @@ fn a_browser_that_asks_first_is_answered() {
         assert_eq!(grants(&answer).origin.as_deref(), Some(TRUSTED));
         assert!(grants(&answer).credentials, "{answer}");
         for expected in [
-            "access-control-allow-methods: GET, HEAD, POST, PUT, DELETE\r\n",
+            "access-control-allow-methods: GET, HEAD, POST, PUT, PATCH, DELETE\r\n",
             "access-control-allow-headers: content-type, x-mine\r\n",
             "access-control-max-age: 600\r\n",
             "access-control-allow-private-network: true\r\n",

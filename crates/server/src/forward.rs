@@ -21,7 +21,7 @@ use freshwire_media::unit::{AudioCodec, Tracks, VideoCodec};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 
-use self::client::{Publishing, Status as Said};
+use self::client::{Publishing, Status};
 use self::error::ForwardError;
 use self::lag::Lag;
 use crate::config::Target;
@@ -43,6 +43,9 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// The pauses before a connection is tried again; they double. As for cameras.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long a target may take to close after the goodbye. The server waits longer when it stops.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// A target that is behind by more is reported, at most once in [`BETWEEN_REPORTS`]. Chosen: viewers of a platform notice a second.
 const FAR_BEHIND: Duration = Duration::from_secs(1);
@@ -84,10 +87,7 @@ pub(crate) async fn run(context: Arc<Context>, name: String, target: Target) {
         };
         let start = Instant::now();
         forward.status.set(State::Connecting);
-        let ended = tokio::select! {
-            ended = forward.serve(&stream) => ended,
-            () = stops(&mut stopping) => return,
-        };
+        let ended = forward.serve(&stream).await;
         let Forward { name, target, status, .. } = &forward;
         match ended {
             Ok(End::Stop) => return,
@@ -133,8 +133,12 @@ impl Forward {
 
     /// One connection.
     async fn serve(&self, stream: &Arc<Stream>) -> Result<End, ForwardError> {
-        let Publishing { conn, incoming, message_stream, is_enhanced } =
-            client::publish(&self.target).await?;
+        let mut stopping = self.context.shutdown.clone();
+        let published = tokio::select! {
+            published = client::publish(&self.target) => published?,
+            () = stops(&mut stopping) => return Ok(End::Stop),
+        };
+        let Publishing { conn, incoming, message_stream, is_enhanced } = published;
         let tracks = stream.tracks().borrow().clone();
         if let Some(codec) = tracks.and_then(|tracks| enhanced_codec(&tracks)).filter(|_| !is_enhanced) {
             let (stream, target) = (&self.name, &self.target);
@@ -221,6 +225,9 @@ impl Session<'_> {
             }
         };
         viewer.finish_with(client::farewell(self.forward.target.key(), self.message_stream));
+        // The engine needs a moment for it, and the server closes when it has read it.
+        let closed = async { while reader.read(&mut buffer).await.is_ok_and(|count| count > 0) {} };
+        let _ = tokio::time::timeout(FAREWELL, closed).await;
         Ok(end)
     }
 
@@ -232,7 +239,7 @@ impl Session<'_> {
         let mut result = Ok(());
         while let Some(message) = self.incoming.next().map_err(protocol)? {
             let Some(command) = client::take(&message, &mut out)? else { continue };
-            match (command.name.as_str(), Said::of(&command)) {
+            match (command.name.as_str(), Status::of(&command)) {
                 ("onStatus", Some(status)) if status.is_error() => {
                     result = Err(ForwardError::Refused { step: "take more", reason: status.text() });
                 }

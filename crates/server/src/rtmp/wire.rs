@@ -28,8 +28,8 @@ pub(crate) enum WireError {
 pub(crate) const MOST_COMMAND_BYTES: usize = 64 << 10;
 /// Chunk streams of a peer. Programs use fewer than ten.
 const MOST_CHUNK_STREAMS: usize = 32;
-/// Payload bytes of the chunks that are written: few headers, and the size that OBS and ffmpeg are used to.
-pub(crate) const CHUNK_BYTES: usize = 4096;
+/// Payload bytes of the chunks that are written.
+pub(crate) const CHUNK_BYTES: usize = freshwire_media::framing::rtmp::CHUNK_BYTES as usize;
 /// Codecs of Enhanced RTMP that are read and written.
 pub(crate) const FOUR_CC: [&str; 4] = ["hvc1", "av01", "vp09", "Opus"];
 /// The chunk stream of messages about the connection itself.

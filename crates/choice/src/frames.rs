@@ -64,6 +64,12 @@ impl Frames {
         self
     }
 
+    /// A policy with the same settings for another receiver.
+    #[must_use]
+    pub fn for_another(&self) -> Self {
+        Self::new(self.margin).with_late_references(self.late_references)
+    }
+
     /// How long after its deadline a record may arrive and still serve those that depend on it.
     fn patience(&self, ladder: &Ladder, record: &Record) -> Duration {
         if self.late_references && ladder.is_reference(record) {

@@ -39,7 +39,7 @@ pub use choice::{Around, AskAgain, Choice, Decision, FromFn, Progress, from_fn};
 pub use frames::Frames;
 pub use gate::{Gate, Gated, gate};
 pub use link::LinkView;
-pub use live::Live;
+pub use live::{Aim, Live};
 pub use number::{MAX_RENDITIONS, RENDITION_BITS, rendition_of};
 pub use policy::{Builder, Order, Policy, Rule};
 pub use ready_made::{

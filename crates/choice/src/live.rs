@@ -2,34 +2,69 @@ use freshwire_record::Timestamp;
 
 use crate::number::is_sound;
 use crate::screen::Screen;
-use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
+use crate::{Choice, Decision, Frames, LinkView, Outcome, Progress, Reason, Record};
+
+/// Where the pictures of a receiver go, which decides what is worth most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aim {
+    /// A screen, now: age, freezes and motion count, as [`Screen`] weighs them.
+    #[default]
+    Screen,
+    /// A player or recorder with a delay of its own, such as a platform: each whole picture that is there by its deadline counts, as
+    /// [`Frames`] does. Pictures need deadlines.
+    Deadline,
+}
 
 /// For live pictures with sound: sound first, as long as it is fresh, also before the rest of a picture in progress;
-/// and then as [`Screen`] does. Sound has numbers of no rendition ([`rendition_of`](crate::rendition_of)), because
+/// and then as [`Screen`] or [`Frames`] do. Sound has numbers of no rendition ([`rendition_of`](crate::rendition_of)), because
 /// pictures are numbered without gaps. A viewer forgives a picture that is missing more easily than a word. Made
 /// ready by [`crate::live`].
 #[derive(Debug)]
 pub struct Live {
-    pictures: Screen,
+    pictures: Pictures,
+}
+
+#[derive(Debug)]
+enum Pictures {
+    Screen(Screen),
+    // Few receivers have one, and it is large.
+    Frames(Box<Frames>),
 }
 
 impl Live {
     /// Chooses among pictures with `pictures`.
     pub fn new(pictures: Screen) -> Self {
-        Self { pictures }
+        Self { pictures: Pictures::Screen(pictures) }
     }
 
-    /// Tells of a record of the stream, when it is offered; see [`Screen::observe`].
+    /// Chooses among pictures with `pictures`.
+    pub fn of_frames(pictures: Frames) -> Self {
+        Self { pictures: Pictures::Frames(Box::new(pictures)) }
+    }
+
+    fn pictures(&mut self) -> &mut dyn Choice {
+        match &mut self.pictures {
+            Pictures::Screen(screen) => screen,
+            Pictures::Frames(frames) => &mut **frames,
+        }
+    }
+
+    /// Tells of a record of the stream, when it is offered; see [`Screen::observe`]. [`Frames`] learns from its queue only.
     pub fn observe(&self, now: Timestamp, record: &Record) {
-        if !is_sound(record) {
-            self.pictures.observe(now, record);
+        if let Pictures::Screen(screen) = &self.pictures
+            && !is_sound(record)
+        {
+            screen.observe(now, record);
         }
     }
 
     /// A policy for another receiver of the same stream; see [`Screen::for_another`].
     #[must_use]
     pub fn for_another(&self) -> Self {
-        Self::new(self.pictures.for_another())
+        match &self.pictures {
+            Pictures::Screen(screen) => Self::new(screen.for_another()),
+            Pictures::Frames(frames) => Self::of_frames(frames.for_another()),
+        }
     }
 }
 
@@ -41,14 +76,14 @@ impl Choice for Live {
             let fresh = sound.deadline >= now;
             return if fresh { Decision::Send(at) } else { Decision::Drop(at, Reason::Expired) };
         }
-        self.pictures.pick(now, queue, link)
+        self.pictures().pick(now, queue, link)
     }
 
     fn progress(&mut self, now: Timestamp, record: &Record, remaining: u32, link: &LinkView) -> Progress {
         if is_sound(record) {
             Progress::Continue
         } else {
-            self.pictures.progress(now, record, remaining, link)
+            self.pictures().progress(now, record, remaining, link)
         }
     }
 
@@ -58,7 +93,7 @@ impl Choice for Live {
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
         if !is_sound(record) {
-            self.pictures.outcome(record, outcome);
+            self.pictures().outcome(record, outcome);
         }
     }
 }
@@ -123,6 +158,27 @@ mod tests {
         }
         let queue = [record(1, 0, 0), record(2, 1, 5)];
         assert_eq!(live.pick(at(10), &queue, &LinkView::default()), Decision::Send(0));
+    }
+
+    #[test]
+    fn a_deadline_keeps_pictures_that_a_screen_sheds() {
+        let queue: Vec<Record> = (0..8)
+            .map(|seq| Record {
+                layer: u8::from(seq > 0),
+                refs: [u32::from(seq > 0), 0],
+                deadline: at(seq * 40 + 1000),
+                ..record(seq, 0, seq * 40)
+            })
+            .collect();
+        let first = |mut live: Live| live.pick(at(280), &queue, &slow());
+        assert_eq!(first(Live::of_frames(crate::frames())), Decision::Send(0));
+        let leaves = Record { layer: 2, ..queue[7] };
+        let mut screen = crate::live();
+        let lone: Vec<Record> = (0..8)
+            .map(|seq| Record { seq, refs: [0; 2], layer: 0, generated: at(seq * 40), ..leaves })
+            .collect();
+        assert_eq!(screen.pick(at(280), &lone, &slow()), Decision::Drop(0, Reason::LayerShed));
+        assert_eq!(Live::of_frames(crate::frames()).pick(at(280), &lone, &slow()), Decision::Send(0));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use self::cost::{Meter, SoundMeter};
 use self::rule::{Load, Rule};
 pub use self::selection::{Selected, Selection, Why};
 use crate::number::{MAX_RENDITIONS, is_sound, rendition_of};
-use crate::{Choice, Decision, LinkView, Live, Outcome, Progress, Reason, Record};
+use crate::{Aim, Choice, Decision, LinkView, Live, Outcome, Progress, Reason, Record};
 
 /// For live pictures in several renditions, with sound: which rendition a receiver gets is decided as late as all the rest.
 ///
@@ -35,6 +35,7 @@ pub struct Adaptive {
     /// There has never been more than one for it.
     is_plain: bool,
     selection: Arc<Selection>,
+    aim: Aim,
     /// For the present rendition.
     live: Live,
     rule: Rule,
@@ -95,7 +96,10 @@ impl SharedModel {
     }
 
     /// A policy for the pictures of this rendition.
-    fn live(&self, rendition: usize) -> Live {
+    fn live(&self, rendition: usize, aim: Aim) -> Live {
+        if aim == Aim::Deadline {
+            return Live::of_frames(crate::frames());
+        }
         let mut renditions = self.lock();
         let Some(rendition) = renditions.get_mut(rendition) else { return crate::live() };
         rendition.live.for_another()
@@ -104,18 +108,19 @@ impl SharedModel {
 
 impl Default for Adaptive {
     fn default() -> Self {
-        Self::over(Arc::default(), u8::MAX)
+        Self::over(Arc::default(), u8::MAX, Aim::Screen)
     }
 }
 
 impl Adaptive {
-    fn over(stream: Arc<SharedModel>, allowed: u8) -> Self {
+    fn over(stream: Arc<SharedModel>, allowed: u8, aim: Aim) -> Self {
         let mut policy = Self {
             version: 0,
             allowed,
             is_plain: true,
             selection: Arc::default(),
-            live: stream.live(0),
+            aim,
+            live: stream.live(0, aim),
             rule: Rule::default(),
             changed: Timestamp::ZERO,
             now: Timestamp::ZERO,
@@ -161,7 +166,13 @@ impl Adaptive {
     /// with the smallest that is known.
     #[must_use]
     pub fn for_another(&self, allowed: u8) -> Self {
-        Self::over(Arc::clone(&self.stream), allowed)
+        Self::over(Arc::clone(&self.stream), allowed, Aim::Screen)
+    }
+
+    /// The same for a receiver whose pictures go elsewhere than to a screen.
+    #[must_use]
+    pub fn with_aim(self, aim: Aim) -> Self {
+        Self::over(self.stream, self.allowed, aim)
     }
 
     /// Which rendition the receiver has and wants, for the one who fills its queue.
@@ -267,7 +278,7 @@ impl Adaptive {
     //= spec/choice.md 37
     fn change(&mut self, rendition: usize) {
         let before = self.selection.get().current;
-        self.live = self.stream.live(rendition);
+        self.live = self.stream.live(rendition, self.aim);
         self.selection.change(rendition);
         if let Some(before) = before {
             self.rule.changed(self.now, before, self.rule.is_above(rendition, before));

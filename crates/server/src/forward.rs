@@ -16,6 +16,7 @@ mod lag;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use freshwire::choice::Aim;
 use freshwire_media::framing::rtmp::Rtmp;
 use freshwire_media::unit::{AudioCodec, Tracks, VideoCodec};
 use tokio::io::AsyncReadExt as _;
@@ -44,8 +45,12 @@ const SILENCE: Duration = Duration::from_secs(15);
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// How old pictures and sound may be when they arrive, where the hub has no latency. Platforms have a delay of some seconds, so each whole
+/// picture counts; OBS drops from 700 ms of queue on, too (`drop_threshold_ms` in plugins/obs-outputs/rtmp-stream.c).
+const LATENCY: Duration = Duration::from_millis(700);
+
 /// How long a target may take to close after the goodbye. The server waits longer when it stops.
-const FAREWELL: Duration = Duration::from_secs(2);
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// A target that is behind by more is reported, at most once in [`BETWEEN_REPORTS`]. Chosen: viewers of a platform notice a second.
 const FAR_BEHIND: Duration = Duration::from_secs(1);
@@ -160,8 +165,9 @@ impl Forward {
             user: None,
             only: None,
             reorders: true,
-            latency: None,
+            latency: Some(stream.latency().unwrap_or(LATENCY)),
             join_age: None,
+            aim: Aim::Deadline,
         })?;
         self.status.set(State::Publishing { viewer: viewer.id() });
         tracing::info!(stream = self.name, target = %self.target, "published to the target");

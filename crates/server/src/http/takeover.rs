@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use freshwire::choice::Aim;
 use freshwire_media::framing::fmp4::{self, Fmp4};
 use freshwire_media::framing::ts::Ts;
 use freshwire_media::framing::{Framer, Framing};
@@ -117,6 +118,7 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
         latency: order.latency,
         reorders: true,
         join_age: None,
+        aim: Aim::Screen,
     });
     let viewer = viewer.map_err(|error| {
         refuse(refusal, &order.guard, &error);

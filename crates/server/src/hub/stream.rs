@@ -133,6 +133,11 @@ impl Stream {
         self.is_removed.subscribe()
     }
 
+    /// [`HubConfig::latency`](super::HubConfig::latency).
+    pub(crate) fn latency(&self) -> Option<Duration> {
+        self.shared.config.latency
+    }
+
     /// How long a viewer's path may take nothing.
     pub(crate) fn stall_timeout(&self) -> Duration {
         self.shared.config.stall_timeout
@@ -209,7 +214,7 @@ impl Stream {
         let framer: Box<dyn Framer> = Box::new(Unbundler::new(request.framer, request.catalog));
         let mut state = lock(&self.state);
         let allowed = state.fanout.allowed(&request.renditions)?;
-        let policy = state.fanout.policy.for_another(allowed);
+        let policy = state.fanout.policy.for_another(allowed).with_aim(request.aim);
         let selection = Arc::clone(policy.selection());
         let mut sink = SinkConfig::new(policy)
             .framing(framer)

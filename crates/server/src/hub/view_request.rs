@@ -3,6 +3,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use freshwire::choice::Aim;
 use freshwire::datagram::DatagramPath;
 use freshwire::sink::Seal;
 use freshwire_media::framing::Framer;
@@ -42,6 +43,8 @@ pub struct ViewRequest {
     pub latency: Option<Duration>,
     /// Overrides [`HubConfig::join_age`](super::HubConfig::join_age).
     pub join_age: Option<Duration>,
+    /// What counts for the viewer. With [`Aim::Deadline`], there has to be a latency.
+    pub aim: Aim,
 }
 
 /// Where a viewer's stream goes.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use freshwire::Ended;
+use freshwire::choice::Aim;
 use freshwire_media::framing::interleaved::{Config, Interleaved, TrackChannel};
 use freshwire_media::rtp::{
     DEFAULT_MAX_DATAGRAM_BYTES, DEFAULT_REPORT_INTERVAL, Identity, RETRANSMISSION_TIME, Retransmitter,
@@ -406,6 +407,7 @@ fn datagram_request(
         latency: None,
         reorders: true,
         join_age: None,
+        aim: Aim::Screen,
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use freshwire::choice::Aim;
 use rtsp_types::Method;
 
 use super::begin_error::BeginError;
@@ -72,6 +73,7 @@ impl Viewing {
             latency: session.preferences.latency,
             reorders: true,
             join_age: None,
+            aim: Aim::Screen,
         })?;
         tracing::info!(stream = session.stream.name(), protocol, viewer = viewer.id(), "views");
         Ok(Box::new(Self { link, viewer, session, lease, pace: Pace::new(), talk: ControlTraffic::new() }))

@@ -2,6 +2,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use freshwire::choice::Aim;
 use freshwire_media::framing::interleaved::{Config, Interleaved, TrackChannel};
 use freshwire_media::rtp::{Identity, WallClock};
 use freshwire_media::unit::{Catalog, Kind, MediaTime};
@@ -47,6 +48,7 @@ impl ViewPlan {
             reorders: false,
             latency: self.latency,
             join_age: None,
+            aim: Aim::Screen,
         })
     }
 

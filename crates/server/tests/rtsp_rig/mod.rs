@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freshwire::Timestamp;
-use freshwire::choice::{LinkView, Record};
+use freshwire::choice::{Aim, LinkView, Record};
 use freshwire::datagram::{DatagramPath, Flushed, KnownPath};
 use freshwire_media::framing::Framing;
 use freshwire_media::unit::{Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack};
@@ -309,5 +309,6 @@ pub(crate) fn view_nowhere(stream: &Arc<Stream>) -> Result<Viewer, HubError> {
         latency: None,
         reorders: true,
         join_age: None,
+        aim: Aim::Screen,
     })
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::thread::sleep;
 
 use freshwire::Framing;
+use freshwire::choice::Aim;
 use freshwire_media::unit::UnitHead;
 
 use super::*;
@@ -97,6 +98,7 @@ impl World {
                 latency: None,
                 reorders: true,
                 join_age: None,
+                aim: Aim::Screen,
                 catalog: self.stream.catalog(),
                 renditions: RenditionSelection::All,
             });

@@ -1,7 +1,7 @@
 use std::net::{TcpListener, TcpStream};
 
 use freshwire::Framing;
-use freshwire::choice::{Adaptive, Choice, Decision, LinkView, Outcome};
+use freshwire::choice::{Adaptive, Aim, Choice, Decision, LinkView, Outcome};
 use freshwire::ring::Record;
 use freshwire_media::unit::UnitHead;
 use freshwire_record::Rate;
@@ -52,6 +52,7 @@ fn delivered_pictures_take_no_room() {
         latency: None,
         reorders: true,
         join_age: None,
+        aim: Aim::Screen,
     });
     for number in 0..60 {
         publisher.push(picture(true, if number < 30 { 200_000 } else { 1000 }));

@@ -12,6 +12,7 @@ mod bare;
 pub(super) mod isolation;
 mod load;
 pub(super) mod process;
+mod whep;
 mod worker;
 
 use std::path::Path;

@@ -70,6 +70,18 @@ impl Server {
     }
 }
 
+/// Freshwire's server, which serves the MPEG-TS on its standard input to browsers that ask at `listen`.
+pub(crate) fn browsed(listen: SocketAddr) -> anyhow::Result<Command> {
+    // Programs: own
+    let mut command = Command::new(product::program()?);
+    let words = format!(
+        "serve live=- --open --listen-internal none --listen-rtsp none --listen-http {listen} --listen-webrtc {}:0",
+        listen.ip()
+    );
+    command.args(words.split(' '));
+    Ok(command)
+}
+
 /// Freshwire's server, which waits for somebody to publish the stream `live` by RTSP at `listen`.
 pub(crate) fn published(listen: SocketAddr) -> anyhow::Result<Command> {
     // Programs: own

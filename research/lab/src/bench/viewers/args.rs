@@ -35,6 +35,8 @@ pub(super) enum Against {
     /// The same, to viewers that take the datagrams of one call in one piece (`UDP_GRO`). The system does not cut them in the server's
     /// time, as it does for other viewers on the same machine.
     UdpWhole,
+    /// The live server, with WebRTC. Each viewer has a thread of this program: for some hundreds.
+    Whep,
 }
 
 impl Against {
@@ -44,6 +46,7 @@ impl Against {
             Self::Gstreamer => Subject::Server(Server::Gstreamer),
             Self::Udp => Subject::Udp(Datagrams::Single),
             Self::UdpWhole => Subject::Udp(Datagrams::Whole),
+            Self::Whep => Subject::Whep,
         }
     }
 }

@@ -12,6 +12,7 @@ use freshwire_io::PageBuffer;
 use rustix::event::epoll;
 use serde::{Deserialize, Serialize};
 
+use super::whep;
 use crate::output::print;
 use crate::viewers::session::Session;
 
@@ -29,10 +30,21 @@ const EVENTS: usize = 256;
 pub(super) struct Target {
     /// Its address.
     pub(super) address: SocketAddr,
-    /// The RTSP URL to play; none: it sends without being asked.
+    /// The RTSP URL to play; none: it sends without being asked, or plays by WebRTC.
     pub(super) url: Option<String>,
-    /// How the stream comes, if it comes in datagrams.
-    pub(super) by_udp: Option<Datagrams>,
+    /// How the stream comes.
+    pub(super) by: Way,
+}
+
+/// How a stream comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Way {
+    /// In the connection.
+    Connection,
+    /// In datagrams.
+    Datagrams(Datagrams),
+    /// By WebRTC, asked for over HTTP.
+    Whep,
 }
 
 /// How viewers take datagrams.
@@ -107,19 +119,25 @@ struct Viewer {
 struct Crowd {
     set: OwnedFd,
     viewers: Mutex<Vec<Arc<Viewer>>>,
+    /// Bytes of the viewers by WebRTC, each of which has a thread.
+    browsers: Mutex<Vec<Arc<AtomicU64>>>,
     stalled: Mutex<Vec<TcpStream>>,
 }
 
 impl Crowd {
     fn new() -> anyhow::Result<Self> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot make an epoll")?;
-        Ok(Self { set, viewers: Mutex::default(), stalled: Mutex::default() })
+        Ok(Self { set, viewers: Mutex::default(), browsers: Mutex::default(), stalled: Mutex::default() })
     }
 
     fn connect(&self, target: &Target, viewers: usize, reads: bool) -> anyhow::Result<()> {
         std::thread::scope(|scope| {
             let share = |place: usize| viewers / CONNECTORS + usize::from(place < viewers % CONNECTORS);
-            let connect = |count: usize| move || (0..count).try_for_each(|_| self.add(view(target)?, reads));
+            let view = || match target.by {
+                Way::Whep => self.add_browser(whep::view(target.address)?),
+                _ => self.add(view(target)?, reads),
+            };
+            let connect = |count: usize| move || (0..count).try_for_each(|_| view());
             let threads: Vec<_> = (0..CONNECTORS).map(|place| scope.spawn(connect(share(place)))).collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, anyhow::Result<()>>| {
                 thread.join().map_err(|_| anyhow::anyhow!("a viewer panicked"))?
@@ -150,12 +168,21 @@ impl Crowd {
         epoll::add(&self.set, &viewer.socket, place, epoll::EventFlags::IN).context("cannot watch a socket")
     }
 
+    fn add_browser(&self, bytes: Arc<AtomicU64>) -> anyhow::Result<()> {
+        self.browsers.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+        Ok(())
+    }
+
     fn all(&self) -> Vec<Arc<Viewer>> {
         self.viewers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn count(&self) -> Vec<u64> {
-        self.all().iter().map(|viewer| viewer.bytes.load(Ordering::Relaxed)).collect()
+        let mut counts: Vec<u64> =
+            self.all().iter().map(|viewer| viewer.bytes.load(Ordering::Relaxed)).collect();
+        let browsers = self.browsers.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.extend(browsers.iter().map(|bytes| bytes.load(Ordering::Relaxed)));
+        counts
     }
 
     /// Reads them all until something fails. A viewer whose connection ends stays as it is.
@@ -194,7 +221,7 @@ fn view(target: &Target) -> anyhow::Result<(TcpStream, Option<UdpSocket>)> {
         socket.set_read_timeout(Some(PATIENCE)).context("cannot set a socket up")?;
         let asking = socket.try_clone().context("cannot duplicate a socket")?;
         let mut session = Session::new(asking, url.clone())?;
-        if let Some(taken) = target.by_udp {
+        if let Way::Datagrams(taken) = target.by {
             let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot bind a UDP port")?;
             if taken == Datagrams::Whole {
                 // Sets `UDP_GRO`, which stays.

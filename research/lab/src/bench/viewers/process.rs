@@ -35,6 +35,8 @@ pub(in crate::bench) enum Subject {
     Engines(u8),
     /// Freshwire's, whose viewers ask for RTP over UDP.
     Udp(load::Datagrams),
+    /// Freshwire's, whose viewers ask for WebRTC over HTTP.
+    Whep,
     /// Freshwire's, whose stream a camera publishes by RTSP.
     Published,
     /// MediaMTX, whose stream a camera publishes by RTSP.
@@ -51,6 +53,7 @@ impl Subject {
             Self::Engines(engines) => format!("Freshwire, {engines} engines").into(),
             Self::Udp(load::Datagrams::Single) => "Freshwire, UDP".into(),
             Self::Udp(load::Datagrams::Whole) => "Freshwire, UDP to viewers with UDP_GRO".into(),
+            Self::Whep => "Freshwire, WebRTC".into(),
             Self::Published => "Freshwire, published".into(),
             Self::Mediamtx => "MediaMTX, published".into(),
             Self::Bare => "bare writes".into(),
@@ -71,6 +74,7 @@ impl Subject {
                 command.args(["--engines", &engines.to_string()]);
                 command
             }
+            Self::Whep => server::browsed(address)?,
             Self::Published => server::published(address)?,
             Self::Mediamtx => server::mediamtx(address, &log.with_file_name("mediamtx.yml"))?,
             Self::Bare => worker_command(Worker::Bare)?,
@@ -141,18 +145,20 @@ impl Serving {
         TcpStream::connect(self.address).context("cannot connect to the server")
     }
 
-    /// The URL for viewers; none where there is nothing but bytes.
+    /// The URL for viewers by RTSP, where there are some.
     pub(super) fn url(&self) -> Option<String> {
-        (self.subject != Subject::Bare).then(|| format!("rtsp://{}/live", self.address))
+        let is_rtsp = !matches!(self.subject, Subject::Bare | Subject::Whep);
+        is_rtsp.then(|| format!("rtsp://{}/live", self.address))
     }
 
     /// A load without viewers.
     pub(in crate::bench) fn load(&self) -> anyhow::Result<Load> {
-        let by_udp = match self.subject {
-            Subject::Udp(datagrams) => Some(datagrams),
-            _ => None,
+        let by = match self.subject {
+            Subject::Udp(datagrams) => load::Way::Datagrams(datagrams),
+            Subject::Whep => load::Way::Whep,
+            _ => load::Way::Connection,
         };
-        Load::start(&load::Target { address: self.address, url: self.url(), by_udp })
+        Load::start(&load::Target { address: self.address, url: self.url(), by })
     }
 
     /// Processor time so far.

@@ -88,3 +88,10 @@ fn a_second_process_that_edits_the_queue() -> Result<()> {
     assert!(text.ends_with("fourth\nfirst\nTHIRD\n"), "{text}");
     Ok(())
 }
+
+#[test]
+fn a_sender_that_is_killed_and_started_again() -> Result<()> {
+    let Some(text) = run("restarted_sender", &[])? else { return Ok(()) };
+    assert!(text.ends_with("from the next sender, the receiver got:\nthird\nfourth\nfifth\n"), "{text}");
+    Ok(())
+}

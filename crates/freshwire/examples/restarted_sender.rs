@@ -1,5 +1,5 @@
-//! A sender that is killed and started again: its ring lives in a memory file that a third process holds, so what was not sent yet goes to
-//! the next connection, and can be changed meanwhile. A service manager may hold the file (systemd: `FDSTORE=1`).
+//! A sender that is killed and started again. Its ring lives in a memory file that a third process holds, so the next sender goes on with
+//! what was not sent yet, and it can be changed meanwhile. A service manager may hold the file (systemd: `FDSTORE=1`).
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -51,8 +51,6 @@ pub use site::Site;
 use crate::context::Context;
 use crate::net::Acceptor;
 
-use shutdown::stopped;
-
 /// Answers the connections of one listener until the server shuts down.
 pub async fn serve(acceptor: Acceptor, context: Arc<Context>, site: Site) {
     let name = format!("http on {}", acceptor.local_addr());
@@ -61,12 +59,7 @@ pub async fn serve(acceptor: Acceptor, context: Arc<Context>, site: Site) {
 
 async fn accept(acceptor: &Acceptor, context: &Arc<Context>, site: &Site) {
     let mut shutdown = context.shutdown.clone();
-    loop {
-        tokio::select! {
-            conn = acceptor.accept() => {
-                context.tasks.spawn("HTTP connection", connection::run(conn, Arc::clone(context), site.clone()));
-            }
-            _ = stopped(&mut shutdown) => return,
-        }
+    while let Some(conn) = acceptor.next(&mut shutdown).await {
+        context.tasks.spawn("HTTP connection", connection::run(conn, Arc::clone(context), site.clone()));
     }
 }

@@ -30,12 +30,7 @@ pub async fn serve(acceptor: Acceptor, context: Arc<Context>) {
 
 async fn accept(acceptor: &Acceptor, context: &Arc<Context>) {
     let mut shutdown = context.shutdown.clone();
-    loop {
-        let conn = tokio::select! {
-            conn = acceptor.accept() => conn,
-            // The sender is gone only if the server is.
-            _ = shutdown.wait_for(|stopped| *stopped) => return,
-        };
+    while let Some(conn) = acceptor.next(&mut shutdown).await {
         let span = tracing::info_span!("rtmp", peer = %conn.peer_addr());
         let connection = connection::run(conn, Arc::clone(context)).instrument(span);
         context.tasks.spawn("RTMP connection", connection);

@@ -1,7 +1,9 @@
 //! The server as a whole: listeners, sources, reload and a stop in order.
 
+mod address;
 mod error;
 mod forwards;
+mod inherited;
 mod listeners;
 mod sources;
 
@@ -27,15 +29,17 @@ use crate::tasks::text_of;
 use crate::tls::{Certificate, TlsError};
 use crate::webrtc::{self, WebRtc};
 
+pub use address::Address;
 pub use error::ServeError;
-pub use listeners::Address;
+pub use inherited::Inherited;
 
 use forwards::Forwards;
 use listeners::Listeners;
 use sources::Sources;
 
-/// The time for connected clients to take a record in progress when the server stops.
-const FAREWELL: Duration = Duration::from_secs(4);
+/// The time for connected clients to take a record in progress when the server stops. Chosen: those that come back should find the next
+/// server within 2 s.
+const FAREWELL: Duration = Duration::from_millis(1500);
 
 /// How often to look whether they have.
 const LOOK: Duration = Duration::from_millis(20);
@@ -46,6 +50,8 @@ const LOOK_FOR_UNUSED: Duration = Duration::from_secs(1);
 /// A running server. Dropping it ends everything at once; [`Server::stop`] in order.
 pub struct Server {
     config: Config,
+    /// Addresses of sockets that are not of the configuration.
+    held: Vec<Address>,
     certificate: Option<Arc<Certificate>>,
     context: Arc<Context>,
     shutdown: watch::Sender<bool>,
@@ -62,10 +68,21 @@ impl Server {
     ///
     /// If the configuration contradicts itself, an address cannot be listened on, or the certificate or a source cannot be used.
     pub async fn start(config: Config) -> Result<Self, ServeError> {
+        Self::start_on(Inherited::default(), config).await
+    }
+
+    /// The same with listening sockets that are there already, whatever the configuration says about their protocols.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub async fn start_on(inherited: Inherited, mut config: Config) -> Result<Self, ServeError> {
+        let held = inherited.addresses()?;
+        inherited::enter(&held, &mut config)?;
         config.check()?;
         raise_descriptor_limit(config.limits.max_connections);
         let certificate = load(config.tls.as_ref())?;
-        let listeners = Listeners::bind(&config).await?;
+        let listeners = Listeners::bind(&config, inherited).await?;
         let webrtc = webrtc(&config)?;
         let mut addresses = listeners.addresses()?;
         let address = webrtc.as_ref().map(|webrtc| webrtc.local_addr());
@@ -84,7 +101,7 @@ impl Server {
         forwards.apply(&context, &config.streams);
         let services = JoinSet::new();
         let mut server =
-            Self { config, certificate, context, shutdown, services, sources, forwards, addresses };
+            Self { config, held, certificate, context, shutdown, services, sources, forwards, addresses };
         server.serve(listeners, webrtc)?;
         Ok(server)
     }
@@ -172,6 +189,7 @@ impl Server {
     ///
     /// If the configuration contradicts itself, or the certificate or a source cannot be used.
     pub fn reload(&mut self, mut newer: Config) -> Result<Vec<&'static str>, ServeError> {
+        inherited::enter(&self.held, &mut newer)?;
         let fixed = self.config.fixed_differences(&newer);
         // The addresses that stay open decide what has to be protected.
         (newer.rtsp, newer.http, newer.internal) = (self.config.rtsp, self.config.http, self.config.internal);

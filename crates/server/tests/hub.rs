@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use freshwire::Framing;
+use freshwire::choice::Aim;
 use freshwire::framing::Framer;
 use freshwire_media::framing::interleaved::{self, Interleaved};
 use freshwire_media::framing::length_prefixed::Reader;
@@ -172,6 +173,7 @@ fn view_by(
         only: None,
         latency: None,
         join_age,
+        aim: Aim::Screen,
     };
     Ok((stream.view(request)?, Player { socket, reader: Reader::default() }))
 }

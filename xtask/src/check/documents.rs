@@ -5,7 +5,7 @@ use super::workspace::Workspace;
 use crate::documents::{Block, Entry, TABLE, blocks, parse};
 
 /// Languages whose blocks are run. `text` is for drawings and output.
-const RUN: &[&str] = &["sh", "toml", "js", "python", "c", "cmake", "rust", "nginx", "html", "yaml"];
+const RUN: &[&str] = &["sh", "toml", "js", "python", "c", "cmake", "rust", "nginx", "ini", "html", "yaml"];
 const SHOWN: &[&str] = &["text"];
 
 /// The fields of an entry.

@@ -14,7 +14,7 @@ use freshwire_server::config::{
 use freshwire_server::ingest::Source;
 use freshwire_server::log::{self, LogEnd};
 use freshwire_server::priority::set_nice;
-use freshwire_server::server::{self, Server};
+use freshwire_server::server::{self, Inherited, Server};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -201,6 +201,7 @@ impl ServeArgs {
 }
 
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    let inherited = Inherited::from_environment()?;
     let config = args.complete()?;
     if args.check {
         say(&checked(&config, args.config.as_deref()));
@@ -220,7 +221,7 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the server's threads")?;
     runtime.block_on(async {
-        let server = Server::start(config).await?;
+        let server = Server::start_on(inherited, config).await?;
         if args.log_format == LogFormat::Text {
             welcome(&server);
         }

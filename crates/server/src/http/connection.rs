@@ -10,7 +10,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::answer::{Outcome, answer};
 use super::guard::Guard;
@@ -58,7 +58,9 @@ async fn speak(conn: Conn, context: Arc<Context>, requester: Requester) -> Optio
     let mut shutdown = context.shutdown.clone();
     let counters = Arc::clone(&context);
     let peer = requester.peer;
+    let asked = Notify::new();
     let service = service_fn(|mut request: Request<Incoming>| {
+        asked.notify_one();
         let (context, orders, requester) = (Arc::clone(&context), orders.clone(), requester.clone());
         // Boxed, because the connection can only be taken from a future that can be moved.
         let reply: Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>> = Box::pin(async move {
@@ -96,6 +98,12 @@ async fn speak(conn: Conn, context: Arc<Context>, requester: Requester) -> Optio
     let mut connection = builder(&limits).serve_connection(TokioIo::new(conn), service);
     let old = tokio::time::sleep(limits.max_connection_age);
     let mut old = std::pin::pin!(old);
+    // Before the first request hyper would close it, and a client that has only just connected would have no answer.
+    let end = async {
+        any(stopped(&mut shutdown), old.as_mut()).await;
+        asked.notified().await;
+    };
+    let mut end = std::pin::pin!(end);
     let mut stopping = false;
     let order = loop {
         tokio::select! {
@@ -110,7 +118,7 @@ async fn speak(conn: Conn, context: Arc<Context>, requester: Requester) -> Optio
                 // Dropping it closes the connection; what was answered has been flushed.
                 return None;
             }
-            () = any(stopped(&mut shutdown), old.as_mut()), if !stopping => {
+            () = end.as_mut(), if !stopping => {
                 stopping = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }

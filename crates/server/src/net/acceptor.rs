@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
@@ -56,6 +56,20 @@ impl Acceptor {
             // The task that feeds this ends with the runtime.
             None => std::future::pending().await,
         }
+    }
+
+    /// The next connection; `None` once the server stops and those that were accepted until then are taken. Later ones
+    /// wait in a listener that somebody else holds, or are refused.
+    pub(crate) async fn next(&self, shutdown: &mut watch::Receiver<bool>) -> Option<Conn> {
+        tokio::select! {
+            biased;
+            // A sender that is gone has stopped, too.
+            _ = shutdown.wait_for(|&stops| stops) => {}
+            conn = self.accept() => return Some(conn),
+        }
+        self.task.abort();
+        // Ends with the listener's task and the handshakes.
+        self.ready.lock().await.recv().await
     }
 
     /// Where it listens.

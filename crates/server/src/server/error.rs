@@ -27,6 +27,14 @@ pub enum ServeError {
         /// The remedy.
         advice: &'static str,
     },
+    /// A listening socket of the service manager cannot be used.
+    #[error("the service manager's socket {name:?} cannot be used: {reason}")]
+    Inherited {
+        /// Its name there.
+        name: String,
+        /// The problem, and the remedy.
+        reason: String,
+    },
     /// A stream cannot be made.
     #[error(transparent)]
     Stream(#[from] HubError),

@@ -3,7 +3,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::net::{TcpListener, TcpSocket};
 
+use super::address::Address;
 use super::error::ServeError;
+use super::inherited::Inherited;
 use crate::config::Config;
 
 /// The listeners that the configuration asks for.
@@ -17,25 +19,19 @@ pub(super) struct Listeners {
     pub(super) internal: Option<TcpListener>,
 }
 
-/// Where the server listens for what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Address {
-    /// `rtsp`, `rtsps`, `rtmp`, `rtmps`, `http`, `https`, `webrtc`, or `internal` for what operators ask.
-    pub protocol: &'static str,
-    /// The address.
-    pub address: SocketAddr,
-}
-
 impl Listeners {
-    pub(super) async fn bind(config: &Config) -> Result<Self, ServeError> {
+    /// Binds those that are not inherited.
+    pub(super) async fn bind(config: &Config, inherited: Inherited) -> Result<Self, ServeError> {
+        let mut held = Held(inherited);
         Ok(Self {
-            rtsp: bind("rtsp", config.rtsp.plain).await?,
-            rtsps: bind("rtsps", config.rtsp.tls).await?,
-            rtmp: bind_rtmp("rtmp", config.rtmp.plain, config.requires_rtmp).await?,
-            rtmps: bind_rtmp("rtmps", config.rtmp.tls, config.requires_rtmp).await?,
-            http: bind("http", config.http.plain).await?,
-            https: bind("https", config.http.tls).await?,
-            internal: bind("internal", config.internal).await?,
+            rtsp: held.or_bind("rtsp", config.rtsp.plain, true).await?,
+            rtsps: held.or_bind("rtsps", config.rtsp.tls, true).await?,
+            // Its usual port may belong to another server, which matters only if RTMP was asked for.
+            rtmp: held.or_bind("rtmp", config.rtmp.plain, config.requires_rtmp).await?,
+            rtmps: held.or_bind("rtmps", config.rtmp.tls, config.requires_rtmp).await?,
+            http: held.or_bind("http", config.http.plain, true).await?,
+            https: held.or_bind("https", config.http.tls, true).await?,
+            internal: held.or_bind("internal", config.internal, true).await?,
         })
     }
 
@@ -59,6 +55,24 @@ impl Listeners {
     }
 }
 
+struct Held(Inherited);
+
+impl Held {
+    /// The inherited listener for a protocol, or else one at the address.
+    async fn or_bind(
+        &mut self,
+        protocol: &'static str,
+        address: Option<SocketAddr>,
+        is_required: bool,
+    ) -> Result<Option<TcpListener>, ServeError> {
+        match self.0.take(protocol) {
+            Some(listener) => TcpListener::from_std(listener).map(Some).map_err(ServeError::Engine),
+            None if is_required => bind(protocol, address).await,
+            None => bind_if_free(protocol, address).await,
+        }
+    }
+}
+
 async fn bind(
     protocol: &'static str,
     address: Option<SocketAddr>,
@@ -71,16 +85,13 @@ async fn bind(
     listener.map(Some).map_err(|error| ServeError::listen(protocol, address, error))
 }
 
-/// The same for RTMP. Its usual port may belong to another server, which matters only if RTMP was asked for.
-async fn bind_rtmp(
+/// The same, unless another program listens there.
+async fn bind_if_free(
     protocol: &'static str,
     address: Option<SocketAddr>,
-    is_required: bool,
 ) -> Result<Option<TcpListener>, ServeError> {
     match bind(protocol, address).await {
-        Err(ServeError::Listen { address, cause, .. })
-            if !is_required && cause.kind() == io::ErrorKind::AddrInUse =>
-        {
+        Err(ServeError::Listen { address, cause, .. }) if cause.kind() == io::ErrorKind::AddrInUse => {
             tracing::warn!(
                 "{protocol} is not served: another program listens on {address}; choose another port with --listen-rtmp or \
                  [rtmp] listen, or none"
@@ -116,64 +127,6 @@ fn is_without_ipv6(error: &io::Error) -> bool {
 
 /// Connections that wait in the kernel.
 const BACKLOG: u32 = 1024;
-
-impl Address {
-    /// A line to type to see the stream of this name here.
-    pub(super) fn invitation(&self, stream: &str, base_path: &str) -> Option<String> {
-        let Self { protocol, address } = *self;
-        let host = reachable(address);
-        match protocol {
-            "rtsp" | "rtsps" => {
-                Some(format!("ffplay -fflags nobuffer -rtsp_transport tcp {protocol}://{host}/{stream}"))
-            }
-            "http" | "https" => Some(format!("{protocol}://{host}{base_path}/{stream}")),
-            _ => None,
-        }
-    }
-
-    /// The line for a publisher of values, or of pictures, as the stream of this name. `user` is true if that takes a
-    /// password.
-    pub(super) fn calls(&self, stream: &str, base_path: &str, user: bool) -> Vec<String> {
-        let Self { protocol, address } = *self;
-        let host = reachable(address);
-        let at = format!("{host}{base_path}/{stream}");
-        let (curl, name) = if user { ("curl --anyauth --user NAME", "NAME:PASSWORD@") } else { ("curl", "") };
-        let socket = if protocol == "https" { "wss" } else { "ws" };
-        match protocol {
-            "rtsp" | "rtsps" => {
-                vec![format!(
-                    "publish pictures  ffmpeg ... -f rtsp -rtsp_transport tcp {protocol}://{name}{host}/{stream}"
-                )]
-            }
-            "rtmp" | "rtmps" => {
-                vec![format!("publish (OBS)     ffmpeg ... -f flv {protocol}://{name}{host}/{stream}")]
-            }
-            "http" | "https" => vec![
-                format!("watch values      {protocol}://{at}/watch"),
-                format!("set a value       {curl} --data '{{\"n\":1}}' {protocol}://{at}/KEY"),
-                format!("publish values    {socket}://{at}/push"),
-                format!("read values       {socket}://{at}/values"),
-                format!("read as events    {curl} -N {protocol}://{at}/events"),
-                format!("watch pictures    {protocol}://{at}"),
-            ],
-            _ => Vec::new(),
-        }
-    }
-}
-
-/// The address of another machine's view of this one, for listeners on all addresses.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    if !address.ip().is_unspecified() {
-        return address;
-    }
-    // Nothing is sent: this only asks the system which address it would send from.
-    let asked = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
-        socket.connect("192.0.2.1:9")?;
-        socket.local_addr()
-    });
-    let ip = asked.map_or(std::net::Ipv4Addr::LOCALHOST.into(), |local| local.ip());
-    SocketAddr::new(ip, address.port())
-}
 
 #[cfg(test)]
 mod tests {

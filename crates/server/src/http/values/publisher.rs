@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::coop::consume_budget;
 
 use crate::context::Context;
+use crate::http::shutdown::stopped;
 use crate::http::socket::{NO_ANSWER, POLICY, UNEXPECTED, farewell, ping, withdrawn};
-use crate::http::stopped;
 use crate::lease::{Lease, Withdrawal};
 use crate::net::{Conn, Meter};
 use crate::values::{Change, Topic, ValueError};

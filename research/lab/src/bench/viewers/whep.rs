@@ -75,11 +75,11 @@ impl Browser {
     fn run(&mut self, started: &mpsc::Sender<()>) -> anyhow::Result<()> {
         let to = self.socket.local_addr().context("cannot tell a port")?;
         let mut buffer = [0; DATAGRAM_BYTES];
-        let mut is_told = false;
+        let mut is_announced = false;
         loop {
             let due = self.turn()?;
-            if self.plays && !is_told {
-                is_told = true;
+            if self.plays && !is_announced {
+                is_announced = true;
                 // The one that waits may have given up.
                 let _ = started.send(());
             }

@@ -19,6 +19,7 @@ mod show;
 mod stream;
 mod threads;
 mod transfer;
+mod tree;
 mod uplink;
 mod viewers;
 
@@ -79,6 +80,8 @@ pub(crate) struct BenchArgs {
     receive: receive::ReceiveArgs,
     #[command(flatten)]
     uplink: uplink::UplinkArgs,
+    #[command(flatten)]
+    tree: tree::TreeArgs,
     /// Also draw what `a1` has measured, as a page: figures 2 and 3 of the A1 document.
     #[arg(long, value_name = "FILE")]
     figures: Option<PathBuf>,
@@ -122,6 +125,9 @@ enum What {
     /// An encoder behind a weak uplink: pictures that are whole and on time at an RTMP server, through `freshwire serve`, beside ffmpeg and
     /// OBS's rule. Half an hour; needs ffmpeg and nginx with its RTMP module.
     Uplink,
+    /// A stream over two relays to two edges: ages, bytes on each line, and what happens when one is killed. Minutes; needs root, ffmpeg and
+    /// `freshwire` with the feature `moq`.
+    Tree,
 }
 
 /// Runs `freshwire-lab bench`.
@@ -150,6 +156,9 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     if args.what.contains(&What::Uplink) {
         uplink::measure(&args.uplink, args.viewers.settle, &args.viewers.clips, args.repeat, &mut report)?;
+    }
+    if args.what.contains(&What::Tree) {
+        tree::measure(&args.tree, &args.viewers, args.repeat, &mut report)?;
     }
     if asked(What::Push) {
         say("push ...");

@@ -12,7 +12,7 @@ mod args;
 mod capture;
 pub(crate) mod clip;
 mod measure;
-mod player;
+pub(crate) mod player;
 pub(crate) mod probe;
 mod run;
 mod segments;

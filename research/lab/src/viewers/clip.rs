@@ -123,12 +123,12 @@ impl Clip {
 
     /// When a picture was captured, in nanoseconds from the first one: the instant in a live encoder's life that its
     /// age counts from.
-    pub(super) fn captured_ns(picture: u32) -> u64 {
+    pub(crate) fn captured_ns(picture: u32) -> u64 {
         u64::from(picture) * 1_000_000_000 / u64::from(FPS)
     }
 
     /// From the first capture to the first access unit: the encoder's reordering.
-    pub(super) fn reorder(&self) -> Duration {
+    pub(crate) fn reorder(&self) -> Duration {
         Duration::from_secs(1) * self.reorder / FPS
     }
 

@@ -1,7 +1,7 @@
 //! A viewer that notes when each access unit is whole and whether it is as it was encoded.
 
 use std::net::{Shutdown, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -39,7 +39,9 @@ impl Running {
         let thread = std::thread::spawn(move || {
             let mut session = Session::new(reader, url)?;
             let depacketizer = session.play()?;
-            Ok(watch(session, depacketizer, &clip))
+            let sight = Mutex::default();
+            watch(session, depacketizer, &clip, &sight);
+            Ok(sight.into_inner().unwrap_or_else(PoisonError::into_inner))
         });
         Ok(Self { socket, thread })
     }
@@ -52,9 +54,9 @@ impl Running {
     }
 }
 
-/// Reads until the connection ends.
-fn watch(mut session: Session, mut depacketizer: Depacketizer, clip: &Clip) -> Sight {
-    let mut sight = Sight::default();
+/// Reads until the connection ends, and notes what comes.
+pub(crate) fn watch(mut session: Session, mut depacketizer: Depacketizer, clip: &Clip, sight: &Mutex<Sight>) {
+    let lock = || sight.lock().unwrap_or_else(PoisonError::into_inner);
     let mut next_alive = freshwire_io::now() + ALIVE_EVERY;
     while let Ok(record) = session.record() {
         let now = freshwire_io::now();
@@ -63,9 +65,9 @@ fn watch(mut session: Session, mut depacketizer: Depacketizer, clip: &Clip) -> S
         }
         while let Some(frame) = depacketizer.poll_frame() {
             match clip.identify(&frame.bytes) {
-                Some(picture) => sight.seen.push((now, picture)),
+                Some(picture) => lock().seen.push((now, picture)),
                 None if is_repetition(&frame.bytes) => {}
-                None => sight.damaged += 1,
+                None => lock().damaged += 1,
             }
         }
         if now >= next_alive {
@@ -76,6 +78,5 @@ fn watch(mut session: Session, mut depacketizer: Depacketizer, clip: &Clip) -> S
         }
     }
     let damage = depacketizer.damage();
-    sight.damaged += damage.frames + damage.lost + damage.malformed;
-    sight
+    lock().damaged += damage.frames + damage.lost + damage.malformed;
 }

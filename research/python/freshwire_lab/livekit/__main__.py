@@ -1,7 +1,7 @@
 """Watch Freshwire and LiveKit's server in turns across one emulated link, and print a table.
 
-Both are at the far end, and one encoder publishes the same three renditions (H.264 without B pictures) to both. Chromium
-at the near end reads the clock in the picture on its screen ten times a second.
+Both are at the far end, and one encoder publishes the same three renditions (H.264 without B pictures) to both.
+Chromium at the near end reads the clock in the picture on its screen ten times a second.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ SERVER = "github.com/livekit/livekit-server/cmd/server@v1.9.12"
 CLIENT = "livekit-client@2.16.1"
 NAMES = {"freshwire": "`freshwire serve` and its page", "livekit": "LiveKit's server and client"}
 HEAD = (
-    "| server | age on the screen: mean, s | median | 95 % | pictures/s | longest without one, s | first picture, s "
-    "| largest, middle, small rendition |\n|---|---|---|---|---|---|---|---|"
+    "| server | age on the screen, mean, s | median | 95 % | pictures/s | longest without one, s "
+    "| largest, middle, small rendition | first picture, s | mean age in the beginning, s |\n"
+    "|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -56,7 +57,8 @@ def run(given: argparse.Namespace) -> list[dict[str, Any]]:
     if missing := found.missing():
         names = ", ".join(str(path) for path in missing)
         raise SystemExit(
-            f"not there: {names}\nLiveKit's programs: `python3 -m freshwire_lab.livekit install`; freshwire: --freshwire"
+            f"not there: {names}\n"
+            "`python3 -m freshwire_lab.livekit install` fetches LiveKit's programs; --freshwire names the command"
         )
     for program in ("ffmpeg", "chromium"):
         if not shutil.which(program):
@@ -66,6 +68,7 @@ def run(given: argparse.Namespace) -> list[dict[str, Any]]:
         folder.path.chmod(0o777)
         here = [sys.executable, "-m"]
         far = [*here, "freshwire_lab.livekit.far", name, str(found.freshwire), str(found.server), str(found.publisher)]
+        far += ["send-side"] if given.send_side else []
         near = [*here, "freshwire_lab.livekit.near", name, str(found.client), str(given.repetitions)]
         near += [str(given.warm), str(given.seconds)]
         link = [str(found.freshwire), "link", "--rate", f"down={given.rate}", "--loss", f"down={given.loss}"]
@@ -92,18 +95,25 @@ def row(system: str, results: list[dict[str, Any]]) -> str:
     def median(figure: list[float], digits: int) -> str:
         return f"{statistics.median(figure):.{digits}f}"
 
-    means = [statistics.fmean(one["ages"]) for one in runs]
-    widths = [width for one in runs for width in one["widths"]]
+    def ages(part: str) -> list[list[float]]:
+        return [one[part]["ages"] for one in runs]
+
+    def means(part: str) -> str:
+        each = [statistics.fmean(one) for one in ages(part)]
+        return f"{median(each, 3)} ({', '.join(f'{mean:.2f}' for mean in each)})"
+
+    widths = [width for one in runs for width in one["settled"]["widths"]]
     shares = [f"{100 * widths.count(one.width) / len(widths):.0f}" for one in reversed(RENDITIONS)]
     cells = [
         NAMES[system],
-        f"{median(means, 3)} ({', '.join(f'{mean:.2f}' for mean in means)})",
-        median([percentile(one["ages"], 0.5) for one in runs], 3),
-        median([percentile(one["ages"], 0.95) for one in runs], 3),
+        means("settled"),
+        median([percentile(one, 0.5) for one in ages("settled")], 3),
+        median([percentile(one, 0.95) for one in ages("settled")], 3),
         median([one["rate"] for one in runs], 1),
         median([one["longest"] for one in runs], 2),
-        median([one["first"] for one in runs], 1),
         f"{', '.join(shares)} %",
+        median([one["first"] for one in runs], 1),
+        means("beginning"),
     ]
     return "| " + " | ".join(cells) + " |"
 
@@ -116,15 +126,19 @@ def main() -> None:
         epilog=f"Needed: ffmpeg, chromium, and what `install` fetches with go and npm: {SERVER}, {CLIENT}.",
     )
     parser.add_argument("command", nargs="?", choices=("run", "install"), default="run", help="what to do [run]")
-    parser.add_argument("--freshwire", type=Path, default=Path("target/release/freshwire"), help="the command freshwire")
+    release = Path("target/release/freshwire")
+    parser.add_argument("--freshwire", type=Path, default=release, help="the command freshwire")
     parser.add_argument("--tools", type=Path, default=Path("target/livekit"), help="folder of LiveKit's programs")
     parser.add_argument("--rate", default="300kbit", help="rate of the link to the browser")
     parser.add_argument("--loss", default="2%", help="share of the packets to the browser that are lost")
     parser.add_argument("--delay", default="25ms", help="delay of the link in one direction")
     parser.add_argument("--seed", type=int, default=1, help="decides which packets are lost")
-    parser.add_argument("--repetitions", type=int, default=5, help="how often each is watched")
-    parser.add_argument("--warm", type=float, default=5, help="seconds from the first picture to the first sample")
-    parser.add_argument("--seconds", type=float, default=20, help="seconds of samples")
+    parser.add_argument("--repetitions", type=int, default=4, help="how often each is watched")
+    parser.add_argument("--warm", type=float, default=10, help="seconds of the beginning, from the first picture on")
+    parser.add_argument("--seconds", type=float, default=20, help="seconds of samples behind the beginning")
+    parser.add_argument(
+        "--send-side", action="store_true", help="LiveKit estimates the path as the sender (use_send_side_bwe)"
+    )
     parser.add_argument("--output", type=Path, help="write all samples, as JSON")
     parser.add_argument("--logs", type=Path, help="keep what the programs say in this folder")
     given = parser.parse_args()
@@ -135,9 +149,9 @@ def main() -> None:
     results = run(given)
     print(HEAD, *(row(system, results) for system in SYSTEMS), sep="\n")
     print(
-        f"\nMedians of {given.repetitions} runs of {given.seconds:g} s each, in turns; link {given.rate}, {given.loss} loss, "
-        f"{given.delay} in each direction, seed {given.seed}; load of the machine {before:.1f} before and "
-        f"{os.getloadavg()[0]:.1f} after, {os.cpu_count()} processors"
+        f"\nMedians of {given.repetitions} runs of {given.seconds:g} s behind {given.warm:g} s of beginning, in turns; "
+        f"link {given.rate}, {given.loss} loss, {given.delay} in each direction, seed {given.seed}; "
+        f"load of the machine {before:.1f} before and {os.getloadavg()[0]:.1f} after, {os.cpu_count()} processors"
     )
     if given.output:
         given.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

@@ -1,6 +1,7 @@
 """The far end of the link: both servers, and one encoder that publishes the same pictures to both.
 
-`python3 -m freshwire_lab.livekit.far FOLDER FRESHWIRE LIVEKIT PUBLISHER` runs until it is ended, or one of them ends.
+`python3 -m freshwire_lab.livekit.far FOLDER FRESHWIRE LIVEKIT PUBLISHER [send-side]` runs until it is ended, or one of
+them ends.
 """
 
 from __future__ import annotations
@@ -68,12 +69,13 @@ def encoder() -> list[str]:
     return command
 
 
-def servers(freshwire: str, livekit: str) -> dict[str, list[str]]:
+def servers(freshwire: str, livekit: str, *, send_side: bool) -> dict[str, list[str]]:
     """Return the servers' command lines."""
     ours = [freshwire, "serve", "clock=publish", "--open", "--log-level", "warn", "--listen-rtmp", "none"]
     ours += ["--listen-rtsp", f"127.0.0.1:{RTSP}", "--listen-http", f"{FAR}:{HTTP}"]
     ours += ["--listen-webrtc", f"{FAR}:{WEBRTC}", "--listen-internal", "none"]
     body = f"port: {LIVEKIT}\nlog_level: info\nrtc:\n  tcp_port: {LIVEKIT_TCP}\n  udp_port: {LIVEKIT_UDP}\n"
+    body += "  congestion_control:\n    use_send_side_bwe: true\n" if send_side else ""
     theirs = [livekit, "--dev", "--bind", "0.0.0.0", "--node-ip", FAR, "--config-body", body]
     return {"freshwire": ours, "livekit": theirs}
 
@@ -146,12 +148,12 @@ def feed(strip: IO[bytes], programs: Programs, folder: Folder) -> None:
 
 def main() -> None:
     """Run from the command line."""
-    path, freshwire, livekit, publisher = sys.argv[1:]
+    path, freshwire, livekit, publisher, *more = sys.argv[1:]
     folder = Folder(Path(path))
     programs = Programs(folder)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        for name, command in servers(freshwire, livekit).items():
+        for name, command in servers(freshwire, livekit, send_side=more == ["send-side"]).items():
             programs.start(name, command)
         programs.wait_for("livekit", "starting LiveKit server")
         places = [f"{one.port}:{one.width}x{one.height}@{one.kbit}" for one in RENDITIONS]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import statistics
 import sys
 import tempfile
 import threading
@@ -21,8 +22,12 @@ from .plan import FAR, HTTP, LIVEKIT, Folder, token
 SYSTEMS = ("freshwire", "livekit")
 SAMPLE_S = 0.1
 START_S = 30.0
+# The share of the samples in which the clock has to be read: a mean of fewer would say little.
+READABLE = 0.8
 # The servers measure their renditions.
 SETTLE_S = 6.0
+# A page that leaves says so to its server.
+LEAVE_S = 2.0
 
 # A page with LiveKit's client. As in Freshwire's page, a picture is shown as soon as it is there.
 PAGE = """<!doctype html><meta charset="utf-8"><title>LiveKit</title>
@@ -70,7 +75,7 @@ AGE = """(() => {
     return { age: isValid ? now - bits.reduce((sum, bit) => 2 * sum + bit, 0) / 1e3 : null, width };
 })()""".replace("CELLS", str(CLOCK_CELLS))
 
-# What carries the pictures, and what the link has lost so far, by the browser's own statistics where the page has them.
+# What carries the pictures: Freshwire's page says it, and LiveKit's is asked for the browser's statistics.
 CARRIER = {
     "freshwire": "globalThis.freshwire?.via",
     "livekit": """(async () => {
@@ -88,7 +93,7 @@ class Site(http.server.BaseHTTPRequestHandler):
 
     client = b""
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         """Answer with one of them."""
         is_script = self.path == "/client.js"
         page = PAGE.replace("URL", f"ws://{FAR}:{LIVEKIT}").replace("TOKEN", token("viewer"))
@@ -104,14 +109,31 @@ class Site(http.server.BaseHTTPRequestHandler):
 
 
 def wait_for_picture(browser: Chromium, system: str, folder: Folder) -> None:
-    """Wait until the first picture is on the screen."""
+    """Wait until the first picture is on the screen, and its clock can be read."""
     end = time.monotonic() + START_S
-    while not browser.evaluate("(document.querySelector('video')?.videoWidth ?? 0) > 0"):
+    is_sized = "(document.querySelector('video')?.videoWidth ?? 0) > 0"
+    while not (browser.evaluate(is_sized) and browser.evaluate(AGE)["age"]):
         folder.check()
         failure = browser.evaluate("globalThis.failure ?? null")
         if failure or time.monotonic() > end:
             raise SystemExit(f"{system}: no picture: {failure or f'none in {START_S:g} s'}")
         time.sleep(SAMPLE_S)
+
+
+def sample(browser: Chromium, system: str, seconds: float) -> dict[str, Any]:
+    """Read the screen again and again: ages of the pictures, and their widths."""
+    ages: list[float] = []
+    widths: list[int] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(SAMPLE_S)
+        seen = browser.evaluate(AGE)
+        widths.append(seen["width"])
+        if seen["age"] is not None:
+            ages.append(seen["age"])
+    if len(ages) < len(widths) * READABLE:
+        raise SystemExit(f"{system}: the clock could be read in {len(ages)} of {len(widths)} samples only")
+    return {"ages": ages, "widths": widths}
 
 
 def measure(system: str, address: str, folder: Folder, warm: float, seconds: float) -> dict[str, Any]:
@@ -121,34 +143,24 @@ def measure(system: str, address: str, folder: Folder, warm: float, seconds: flo
         browser.go(address)
         wait_for_picture(browser, system, folder)
         first = time.monotonic() - begun
-        time.sleep(warm)
+        beginning = sample(browser, system, warm)
         browser.evaluate(COUNT)
-        ages: list[float] = []
-        widths: list[int] = []
         begun = time.monotonic()
-        end = begun + seconds
-        samples = 0
-        while time.monotonic() < end:
-            time.sleep(SAMPLE_S)
-            sample = browser.evaluate(AGE)
-            samples += 1
-            widths.append(sample["width"])
-            if sample["age"] is not None:
-                ages.append(sample["age"])
+        settled = sample(browser, system, seconds)
         took = time.monotonic() - begun
-        folder.check()
-        carrier = browser.evaluate(CARRIER[system])
         seen = browser.evaluate("({ ...seen, longest: Math.max(seen.longest, performance.now() - seen.at) })")
-        if carrier != "WebRTC":
-            raise SystemExit(f"{system}: the pictures came by {carrier}, not by WebRTC over UDP")
-        if len(ages) < samples / 2:
-            raise SystemExit(f"{system}: the clock could be read in {len(ages)} of {samples} samples only")
+        carrier = browser.evaluate(CARRIER[system])
+        # The page takes its leave: a server that believes it there would send to it beside the next.
+        browser.go("about:blank")
+        time.sleep(LEAVE_S)
+        folder.check()
+    if carrier != "WebRTC":
+        raise SystemExit(f"{system}: the pictures came by {carrier}, not by WebRTC over UDP")
     return {
         "system": system,
         "first": first,
-        "ages": ages,
-        "samples": samples,
-        "widths": widths,
+        "beginning": beginning,
+        "settled": settled,
         "rate": seen["frames"] / took,
         "longest": seen["longest"] / 1e3,
     }
@@ -179,8 +191,9 @@ def main() -> None:
             for system in SYSTEMS if repetition % 2 == 0 else SYSTEMS[::-1]:
                 result = measure(system, addresses[system], folder, float(warm), float(seconds))
                 results.append(result)
-                mean = sum(result["ages"]) / len(result["ages"])
-                print(f"{system}: mean age {mean:.3f} s, {result['rate']:.1f} pictures/s", file=sys.stderr, flush=True)
+                early, late = (statistics.fmean(result[part]["ages"]) for part in ("beginning", "settled"))
+                said = f"{system}: mean age {early:.3f} s at first, {late:.3f} s then; {result['rate']:.1f} pictures/s"
+                print(said, file=sys.stderr, flush=True)
         folder.results.write_text(json.dumps(results), encoding="utf-8")
     except SystemExit as reason:
         folder.fail(f"near end: {reason.code}")

@@ -26,11 +26,21 @@ PEER = LAB / "peers/livekit"
 SERVER = "github.com/livekit/livekit-server/cmd/server@v1.9.12"
 CLIENT = "livekit-client@2.16.1"
 NAMES = {"freshwire": "`freshwire serve` and its page", "livekit": "LiveKit's server and client"}
-HEAD = (
-    "| server | age on the screen, mean, s | median | 95 % | pictures/s | longest without one, s "
-    "| largest, middle, small rendition | first picture, s | mean age in the beginning, s |\n"
-    "|---|---|---|---|---|---|---|---|---|"
+COLUMNS = (
+    "server",
+    "age on the screen, mean, s",
+    "median",
+    "95 %",
+    "in the browser's buffer, s",
+    "round trip, s",
+    "kbit/s",
+    "pictures/s",
+    "longest without one, s",
+    "largest, middle, small rendition",
+    "first picture, s",
+    "mean age in the beginning, s",
 )
+HEAD = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}"
 
 
 def tools(freshwire: Path, folder: Path) -> Tools:
@@ -109,6 +119,9 @@ def row(system: str, results: list[dict[str, Any]]) -> str:
         means("settled"),
         median([percentile(one, 0.5) for one in ages("settled")], 3),
         median([percentile(one, 0.95) for one in ages("settled")], 3),
+        median([one["buffered"] for one in runs], 3),
+        median([one["trip"] for one in runs], 3),
+        median([one["kbit"] for one in runs], 0),
         median([one["rate"] for one in runs], 1),
         median([one["longest"] for one in runs], 2),
         f"{', '.join(shares)} %",

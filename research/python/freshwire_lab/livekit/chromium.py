@@ -103,6 +103,11 @@ class Chromium:
         if "errorText" in answer:
             raise SystemExit(f"chromium: {address}: {answer['errorText']}")
 
+    def before_each_page(self, script: str) -> None:
+        """Run a script in each further page before those of the page."""
+        self.ask("Page.enable")
+        self.ask("Page.addScriptToEvaluateOnNewDocument", source=script)
+
     def evaluate(self, expression: str) -> Any:  # noqa: ANN401
         """Return the value of an expression in the page."""
         answer = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)

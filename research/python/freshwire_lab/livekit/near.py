@@ -75,17 +75,30 @@ AGE = """(() => {
     return { age: isValid ? now - bits.reduce((sum, bit) => 2 * sum + bit, 0) / 1e3 : null, width };
 })()""".replace("CELLS", str(CLOCK_CELLS))
 
-# What carries the pictures: Freshwire's page says it, and LiveKit's is asked for the browser's statistics.
-CARRIER = {
-    "freshwire": "globalThis.freshwire?.via",
-    "livekit": """(async () => {
-        const track = [...room.remoteParticipants.values()][0].trackPublications.values().next().value.track;
-        const all = await track.receiver.getStats();
-        const transport = [...all.values()].find(({ type }) => type === "transport");
+# Runs before the page's own scripts: keeps its connections.
+KEEP = """globalThis.peers = [];
+globalThis.RTCPeerConnection = class extends RTCPeerConnection {
+    constructor(...all) { super(...all); peers.push(this); }
+};"""
+
+# The browser's counts of the pictures that came by WebRTC, and of what carries them; null without WebRTC.
+COUNTS = """(async () => {
+    for (const peer of peers) {
+        const all = await peer.getStats();
+        const find = (is) => [...all.values()].find(is);
+        const video = find(({ type, kind }) => type === "inbound-rtp" && kind === "video");
+        const transport = find(({ type }) => type === "transport");
         const pair = transport && all.get(transport.selectedCandidatePairId);
-        return pair && all.get(pair.remoteCandidateId).protocol === "udp" ? "WebRTC" : "WebRTC without UDP";
-    })()""",
-}
+        if (!video?.framesReceived || !pair) continue;
+        return {
+            protocol: all.get(pair.remoteCandidateId).protocol,
+            bytes: transport.bytesReceived, trips: pair.totalRoundTripTime, answers: pair.responsesReceived,
+            buffered: video.jitterBufferDelay, emitted: video.jitterBufferEmittedCount,
+            lost: video.packetsLost, asked: video.nackCount, keys: video.pliCount,
+        };
+    }
+    return null;
+})()"""
 
 
 class Site(http.server.BaseHTTPRequestHandler):
@@ -140,22 +153,25 @@ def measure(system: str, address: str, folder: Folder, warm: float, seconds: flo
     """Watch one server, and return what was on the screen."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, Chromium(profile) as browser:
         begun = time.monotonic()
+        browser.before_each_page(KEEP)
         browser.go(address)
         wait_for_picture(browser, system, folder)
         first = time.monotonic() - begun
         beginning = sample(browser, system, warm)
         browser.evaluate(COUNT)
+        before = browser.evaluate(COUNTS)
         begun = time.monotonic()
         settled = sample(browser, system, seconds)
         took = time.monotonic() - begun
         seen = browser.evaluate("({ ...seen, longest: Math.max(seen.longest, performance.now() - seen.at) })")
-        carrier = browser.evaluate(CARRIER[system])
+        after = browser.evaluate(COUNTS)
         # The page takes its leave: a server that believes it there would send to it beside the next.
         browser.go("about:blank")
         time.sleep(LEAVE_S)
         folder.check()
-    if carrier != "WebRTC":
-        raise SystemExit(f"{system}: the pictures came by {carrier}, not by WebRTC over UDP")
+    if not before or not after or after.pop("protocol") != "udp":
+        raise SystemExit(f"{system}: the pictures did not come by WebRTC over UDP: {before}, {after}")
+    came = {name: count - before[name] for name, count in after.items()}
     return {
         "system": system,
         "first": first,
@@ -163,6 +179,10 @@ def measure(system: str, address: str, folder: Folder, warm: float, seconds: flo
         "settled": settled,
         "rate": seen["frames"] / took,
         "longest": seen["longest"] / 1e3,
+        "buffered": came["buffered"] / max(1, came["emitted"]),
+        "trip": came["trips"] / max(1, came["answers"]),
+        "kbit": came["bytes"] * 8 / 1e3 / took,
+        "counts": came,
     }
 
 

@@ -163,9 +163,10 @@ def main() -> None:
         assert strip is not None
         feed(strip, programs, folder)
     except SystemExit as reason:
+        # 0 is the end that was asked for.
         if reason.code:
             folder.fail(f"far end: {reason.code}")
-        raise
+            sys.exit(1)
     finally:
         programs.end()
 

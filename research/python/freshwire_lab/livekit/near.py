@@ -217,7 +217,7 @@ def main() -> None:
         folder.results.write_text(json.dumps(results), encoding="utf-8")
     except SystemExit as reason:
         folder.fail(f"near end: {reason.code}")
-        raise
+        sys.exit(1)
 
 
 if __name__ == "__main__":

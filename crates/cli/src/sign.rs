@@ -37,6 +37,8 @@ pub(crate) struct SignArgs {
 enum Allow {
     View,
     Publish,
+    /// Send values to the broker of the stream.
+    Broker,
 }
 
 /// The variable with the secret of links, which `serve` reads too.
@@ -59,6 +61,7 @@ fn link(args: &SignArgs, key: &LinkKey, now: u64) -> anyhow::Result<String> {
     let right = match args.allow {
         Allow::View => Right::View,
         Allow::Publish => Right::Publish,
+        Allow::Broker => Right::Broker,
     };
     // The holder of the link needs no user.
     let target = without_user(&args.target);

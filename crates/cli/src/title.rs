@@ -43,8 +43,14 @@ fn secrets(line: &[u8]) -> Vec<Range<usize>> {
         };
         // The name may be seen.
         let password = secret.and_then(|Range { start, end }| {
-            let name = argument[start..end].iter().position(|byte| *byte == b':')?;
-            Some(start + name + 1..end)
+            // A user of NATS without password is a token.
+            let has_token = [b"nats://", b" tls://"]
+                .iter()
+                .any(|scheme| argument[..start].ends_with(scheme.trim_ascii_start()));
+            match argument[start..end].iter().position(|byte| *byte == b':') {
+                Some(name) => Some(start + name + 1..end),
+                None => has_token.then_some(start..end),
+            }
         });
         found.extend(password.map(|Range { start, end }| at + start..at + end));
         is_user = argument == b"--user";
@@ -60,10 +66,10 @@ mod tests {
     #[test]
     fn passwords_are_found_and_nothing_else() {
         let line = "freshwire serve --user anna:sesame --user=bob:se:cret cam=rtsp://me:pa@ss@host:1/x?y=a:b@c \
-                    http://host:80/a me:word@host rtsp://eve@host/ --to host:1";
+                    http://host:80/a me:word@host rtsp://eve@host/ --to host:1 s=nats://token@host/a";
         let bytes = line.replace(' ', "\0").into_bytes();
         let words: Vec<_> = secrets(&bytes).into_iter().map(|range| &line[range]).collect();
-        assert_eq!(words, ["sesame", "se:cret", "pa@ss", "word"]);
+        assert_eq!(words, ["sesame", "se:cret", "pa@ss", "word", "token"]);
     }
 
     #[test]

@@ -141,6 +141,8 @@ const FAILURES: Allowance = Allowance { at_once: 10, each: Duration::from_secs(6
 /// The answer to a client that calls the server by an unknown name.
 pub(crate) const UNKNOWN_HOST: &str = "the server is not known by this name; call it by its address or localhost, or add the name to http.hosts";
 
+const NO_BROKER_RIGHT: &str = "sending values to the broker of this stream needs a right of its own: list the stream in `broker` of [access.users.NAME] or [access.anonymous]";
+
 const THROTTLED: &str = "too many failed attempts from this address; try again in a minute";
 
 impl Access {
@@ -255,8 +257,10 @@ impl Access {
             return Verdict::Denied(match (attempt.right, self.rules.link_key.is_some()) {
                 (Right::View, true) => "viewing needs a signed link; ask for one",
                 (Right::Publish, true) => "publishing needs a signed link; ask for one",
+                (Right::Broker, true) => "sending values to the broker needs a signed link; ask for one",
                 (Right::View, false) => "viewing is not open to this address",
                 (Right::Publish, false) => "publishing is not open to this address",
+                (Right::Broker, false) => NO_BROKER_RIGHT,
             });
         }
         let nonce = self.memory.nonces.make(now.wall);
@@ -313,6 +317,7 @@ fn refusal_of(right: Right) -> &'static str {
     match right {
         Right::View => "this user may not view this stream",
         Right::Publish => "this user may not publish this stream",
+        Right::Broker => NO_BROKER_RIGHT,
     }
 }
 

@@ -3,6 +3,7 @@
 //! An error names the file, the line and what to do. `packaging/freshwire.toml` shows every setting.
 
 mod base_path;
+mod broker;
 mod camera;
 mod encoder;
 mod error;
@@ -22,6 +23,8 @@ mod values;
 use std::path::Path;
 
 pub use base_path::{BasePath, BasePathError};
+pub use broker::{BrokerAddress, BrokerAddressError};
+pub(crate) use broker::{MqttVersion, Subscription};
 pub(crate) use camera::Credentials;
 pub use camera::{Camera, CameraError};
 pub(crate) use encoder::{Codec, EncoderProfile, KNOWN, Place};
@@ -37,8 +40,8 @@ pub use rendition::{MAIN, RenditionNameError, check_rendition_name, split_rendit
 pub use rung::{Rung, RungError};
 pub use settings::{Config, Listen, RenditionConfig, StreamConfig, TlsFiles};
 pub use source::{
-    Source, SourceError, check_published_name, check_stream_name, default_name, parse_named_source,
-    parse_source,
+    Source, SourceAddressError, SourceError, check_published_name, check_stream_name, default_name,
+    parse_named_source, parse_source,
 };
 pub use target::{Target, TargetError};
 pub use values::{link_key, parse_listen, secret_from_file};

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
 
 use crate::access::Access;
+use crate::brokers::Brokers;
 use crate::config::{Limits, MulticastConfig, Origins};
 use crate::counter::Counter;
 use crate::hub::Hub;
@@ -31,6 +32,8 @@ pub struct Context {
     pub(crate) groups: Groups,
     /// Servers that streams are published to.
     pub(crate) targets: Targets,
+    /// Brokers that values come from.
+    pub(crate) brokers: Brokers,
     access: RwLock<Arc<Access>>,
     origins: RwLock<Arc<Origins>>,
     /// Changes with the rules of access and the origins.
@@ -50,6 +53,7 @@ impl Context {
             counters: Counters::default(),
             groups: Groups::default(),
             targets: Targets::default(),
+            brokers: Brokers::default(),
             access: RwLock::new(Arc::new(access)),
             origins: RwLock::default(),
             reviews: watch::Sender::new(()),

@@ -30,7 +30,7 @@ pub use pattern::{CLOCK_CELLS, PatternConfig, read_clock};
 
 /// Feeds the stream, or one of its renditions, from the source until the caller drops the future. A source that ends
 /// or fails is restarted, after a growing pause; each failure is logged. Returns only when there is nothing more to
-/// fetch: standard input has ended, or the stream is published by others.
+/// fetch: standard input has ended, or the stream is published by others or has values of a broker.
 pub async fn run(source: Source, outlet: impl Into<Outlet>) {
     let outlet = outlet.into();
     let stream = outlet.name();
@@ -38,7 +38,7 @@ pub async fn run(source: Source, outlet: impl Into<Outlet>) {
     loop {
         let began = std::time::Instant::now();
         let result = match &source {
-            Source::Publish => return,
+            Source::Publish | Source::Broker(_) => return,
             Source::Test(config) => program::test(config, &outlet).await,
             Source::Stdin => bytes::stdin(&outlet).await,
             Source::File(path) => file::play(path, &outlet).await,

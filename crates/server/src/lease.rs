@@ -74,7 +74,7 @@ impl Lease {
         if !context.access().upholds(&self.grant) {
             return Some(match self.grant.right() {
                 Right::View => Withdrawal::View,
-                Right::Publish => Withdrawal::Publish,
+                Right::Publish | Right::Broker => Withdrawal::Publish,
             });
         }
         let is_trusted = self.site.as_ref().is_none_or(|site| context.origins().contain(site));

@@ -8,8 +8,8 @@
 //!  browser, encoder (WHIP)    ──► webrtc ──┘                    └─► ring ─► RTP over WebRTC (WHEP) ─► browser
 //! ```
 //!
-//! [`values`] does the same for values by key, which publishers send over HTTP and browsers read over WebSocket or as
-//! server-sent events.
+//! [`values`] does the same for values by key, which publishers send over HTTP, or brokers by MQTT or NATS, and browsers read over
+//! WebSocket or as server-sent events.
 //!
 //! A stream's payload is in memory once, in its arena. Each viewer has a ring of descriptors into it, and the engine
 //! chooses for each viewer what is still worth sending when that viewer's connection can take it.
@@ -18,6 +18,8 @@
 #![allow(clippy::disallowed_methods, reason = "a server reads the clocks; nothing here has to be replayed")]
 
 pub mod access;
+mod broker;
+pub mod brokers;
 pub mod client;
 pub mod config;
 pub mod context;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use freshwire::stats::PathRate;
 use serde::{Deserialize, Serialize};
 
+use crate::brokers::{BrokerSnapshot, BrokerState};
 use crate::hub::{Fit, RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
 use crate::targets::{TargetSnapshot, TargetState};
 use crate::values::{TopicSnapshot, WatcherSnapshot};
@@ -192,6 +193,40 @@ pub struct TopicReport {
     pub arena_used_bytes: u64,
     /// Its readers.
     pub watchers: Vec<WatcherReport>,
+    /// The broker that its values come from, if they come from one.
+    #[serde(default)]
+    pub broker: Option<BrokerReport>,
+}
+
+/// The broker of a stream of values.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BrokerReport {
+    /// Its address, without user and password.
+    pub address: String,
+    /// `connecting`, `subscribed`, or `retrying` after a failure.
+    pub state: String,
+    /// The protocol, while it is subscribed.
+    pub protocol: Option<String>,
+    /// Why its connection failed, while it is retried.
+    pub reason: Option<String>,
+    /// For how long it has been in this state, in seconds.
+    pub since_s: f64,
+    /// Connections on which it took the subscription.
+    pub connections: u64,
+    /// Connections that failed or broke.
+    pub failures: u64,
+    /// Messages received.
+    pub received: u64,
+    /// Messages that a newer one of their key replaced before readers were offered them.
+    pub superseded: u64,
+    /// Keys whose newest message waits to be offered to readers.
+    pub waiting: u64,
+    /// The largest such number.
+    pub most_waiting: u64,
+    /// Messages that did not become values, by reason, see [`Refusal::name`](crate::brokers::Refusal::name).
+    pub refused: BTreeMap<String, u64>,
+    /// Values that clients sent to the broker.
+    pub published: u64,
 }
 
 /// Counters of a reader of values.
@@ -239,6 +274,45 @@ impl From<&TopicSnapshot> for TopicReport {
             bytes: topic.bytes as u64,
             arena_used_bytes: topic.arena_used as u64,
             watchers: topic.watchers.iter().map(WatcherReport::from).collect(),
+            broker: None,
+        }
+    }
+}
+
+impl TopicReport {
+    /// The report with the broker of the stream.
+    pub fn with_broker(mut self, broker: Option<&BrokerSnapshot>) -> Self {
+        self.broker = broker.map(BrokerReport::from);
+        self
+    }
+}
+
+impl From<&BrokerSnapshot> for BrokerReport {
+    fn from(broker: &BrokerSnapshot) -> Self {
+        let (mut protocol, mut reason) = (None, None);
+        match &broker.state {
+            BrokerState::Subscribed { protocol: spoken } => protocol = Some((*spoken).to_owned()),
+            BrokerState::Retrying { reason: why } => reason = Some(why.clone()),
+            BrokerState::Connecting => {}
+        }
+        Self {
+            address: broker.address.clone(),
+            state: broker.state.name().to_owned(),
+            protocol,
+            reason,
+            since_s: broker.since.as_secs_f64(),
+            connections: broker.connections,
+            failures: broker.failures,
+            received: broker.received,
+            superseded: broker.superseded,
+            waiting: broker.waiting as u64,
+            most_waiting: broker.most_waiting as u64,
+            refused: broker
+                .refused
+                .iter()
+                .map(|(reason, count)| (reason.name().to_owned(), *count))
+                .collect(),
+            published: broker.published,
         }
     }
 }

@@ -153,12 +153,15 @@ impl Server {
     /// A line to type for each stream that has a source: a command or an address of a page.
     pub fn invitations(&self) -> Vec<String> {
         let base_path = self.config.base_path.as_str();
-        let fetched = self.config.streams.iter().filter(|(_, stream)| stream.source != Source::Publish);
-        fetched
-            .flat_map(|(name, _)| {
-                self.addresses.iter().filter_map(|address| address.invitation(name, base_path))
+        let streams = self.config.streams.iter();
+        let lines = streams.flat_map(|(name, stream)| {
+            self.addresses.iter().filter_map(move |address| match stream.source {
+                Source::Publish => None,
+                Source::Broker(_) => address.value_invitation(name, base_path),
+                _ => address.invitation(name, base_path),
             })
-            .collect()
+        });
+        lines.collect()
     }
 
     /// For each stream that waits for a publisher, its name and what a person can type to publish and to see values and pictures.

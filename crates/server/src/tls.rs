@@ -125,12 +125,38 @@ pub(crate) fn connector() -> io::Result<TlsConnector> {
             "no certificate authority is known: {why}; install ca-certificates, or name a PEM file in SSL_CERT_FILE"
         )));
     }
+    Ok(connector_of(roots))
+}
+
+/// The same for one server, whose certificate an authority in this PEM file has to vouch for.
+///
+/// # Errors
+///
+/// If the file has no certificate.
+pub(crate) fn connector_for(authorities: &Path) -> io::Result<TlsConnector> {
+    let unusable = |why: String| {
+        io::Error::other(format!(
+            "{} is no PEM file with the certificate of an authority that this user may read: {why}",
+            authorities.display()
+        ))
+    };
+    let found = CertificateDer::pem_file_iter(authorities)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| unusable(error.to_string()))?;
+    let mut roots = RootCertStore::empty();
+    match roots.add_parsable_certificates(found) {
+        (0, _) => Err(unusable("it has none".to_owned())),
+        _ => Ok(connector_of(roots)),
+    }
+}
+
+fn connector_of(roots: RootCertStore) -> TlsConnector {
     let config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("AWS-LC has the cipher suites of TLS 1.2 and 1.3")
         .with_root_certificates(roots)
         .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
+    TlsConnector::from(Arc::new(config))
 }
 
 /// Where the server's cryptography comes from.

@@ -7,7 +7,7 @@
 //!                   └ the newest value of each key, for newcomers
 //! ```
 //!
-//! A topic has the name of a stream whose source is `publish`. A value goes out as one line of JSON,
+//! A topic has the name of a stream whose source is `publish` or a broker. A value goes out as one line of JSON,
 //! `{"key":"door","count":7,"at":1764000000000.123,"value":"open"}`, or, if it is bytes, as such a line without `value`, a
 //! line feed and the bytes. `count` says how many values the key has had, so that a watcher sees what it skipped; `at` is
 //! the server's clock in milliseconds since 1970. `{"key":"door","count":8,"at":…,"deleted":true}` ends a key.
@@ -22,6 +22,7 @@ mod places;
 mod present;
 mod request;
 mod topic;
+mod wanted;
 mod watcher;
 
 use std::collections::BTreeMap;
@@ -34,6 +35,7 @@ pub use limits::{MAX_JSON_DEPTH, MAX_KEY_BYTES};
 pub use member::{HoldReason, WatchRequest, WatcherSnapshot};
 pub use present::Present;
 pub use request::{Change, Content};
+pub(crate) use topic::check_key;
 pub use topic::{PublisherPermit, Topic, TopicSnapshot};
 pub use watcher::Watcher;
 

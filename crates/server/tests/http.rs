@@ -104,7 +104,7 @@ fn a_half_closed_client_is_served() {
 #[test]
 fn a_users_name_need_not_be_ascii() {
     let mut rules = Rules::default();
-    let rights = Rights { view: Names::all(), publish: Names::default() };
+    let rights = Rights { view: Names::all(), ..Rights::default() };
     rules
         .users
         .insert("jürgen".to_owned(), User { password: Password::from_plain("jürgen", "grün"), rights });

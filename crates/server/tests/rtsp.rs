@@ -308,7 +308,7 @@ fn requests_behind_play_in_the_same_segment_are_answered() {
 #[test]
 fn the_rights_are_asked_for() {
     let password = Password { sha256: None, md5: Some("0".repeat(32)) };
-    let rights = Rights { view: Names::all(), publish: Names::default() };
+    let rights = Rights { view: Names::all(), ..Rights::default() };
     let users = [("me".to_owned(), User { password, rights })].into();
     let server = Server::new(Access::new(Rules { users, ..Rules::default() }), Limits::default());
     let _source = server.publish("cam");

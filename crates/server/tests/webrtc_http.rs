@@ -219,7 +219,7 @@ fn passwords_and_links_are_asked_for() {
     if !is_there("ffmpeg") {
         return;
     }
-    let rights = Rights { view: Names::all(), publish: Names::all() };
+    let rights = Rights { view: Names::all(), publish: Names::all(), ..Rights::default() };
     let anna = User { password: Password::from_plain("anna", "secret"), rights };
     let key = LinkKey::new("a secret of sixteen characters");
     let link = key.query(Right::View, "clock", u64::from(u32::MAX));

@@ -27,7 +27,8 @@ use crate::sign;
 #[command(
     after_help = "Signed links (`freshwire sign`) are let in whose secret is the file's link_secret, or else the environment's \
     FRESHWIRE_LINK_SECRET.\n\nSOURCE is `test`, `-` for standard input, a path, rtsp://HOST/PATH, or `publish` for whoever \
-    publishes it; NAME=SOURCE names the stream.\nWithout a source, encoders can publish streams under any name."
+    publishes it; NAME=SOURCE names the stream. Values by key come from a broker with mqtt://HOST/TOPIC (mqtts://), \
+    nats://HOST/SUBJECT (tls://) or nats://HOST/kv/BUCKET, each with ?ca=FILE for an authority of one's own.\nWithout a source, encoders can publish streams under any name."
 )]
 pub(crate) struct ServeArgs {
     /// What to serve: [NAME=]SOURCE.
@@ -98,7 +99,7 @@ fn listen(text: &str) -> Result<Listen, String> {
 fn user(text: &str) -> Result<(String, User), String> {
     match text.split_once(':') {
         Some((name, password)) if !name.is_empty() && !password.is_empty() => {
-            let rights = Rights { view: Names::all(), publish: Names::all() };
+            let rights = Rights { broker: Names::default(), ..Rights::all() };
             Ok((name.to_owned(), User { password: Password::from_plain(name, password), rights }))
         }
         _ => Err("--user: write NAME:PASSWORD".to_owned()),

@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use freshwire_record::Rate;
 use freshwire_server::report::{
-    PathReport, RateReport, TargetReport, TopicReport, ViewerReport, WatcherReport,
+    PathReport, RateReport, StreamReport, TargetReport, TopicReport, ViewerReport, WatcherReport,
 };
 use ratatui::Frame;
 use ratatui::layout::Constraint;
@@ -66,7 +66,13 @@ impl Rates {
 /// viewer.
 pub(super) fn rows(look: &Look, rates: &Rates) -> Vec<[String; COLUMNS]> {
     let mut rows = Vec::new();
-    for stream in &look.streams {
+    // A stream of a broker's values is shown with them.
+    let has_broker =
+        |name: &str| look.topics.iter().any(|topic| topic.name == name && topic.broker.is_some());
+    let is_shown = |stream: &&StreamReport| {
+        stream.origin.is_some() || !stream.viewers.is_empty() || !has_broker(&stream.name)
+    };
+    for stream in look.streams.iter().filter(is_shown) {
         let mut row = [const { String::new() }; COLUMNS];
         row[0] = format!("{} ({})", stream.name, stream.origin.as_deref().unwrap_or("nobody publishes"));
         row[1] = format!("{} viewers", stream.viewers.len());
@@ -94,10 +100,17 @@ pub(super) fn rows(look: &Look, rates: &Rates) -> Vec<[String; COLUMNS]> {
 
 fn topic_row(topic: &TopicReport) -> [String; COLUMNS] {
     let mut row = [const { String::new() }; COLUMNS];
-    row[0] = format!("{} (values)", topic.name);
+    let source = topic.broker.as_ref().map_or("values", |broker| broker.address.as_str());
+    row[0] = format!("{} ({source})", topic.name);
     row[1] = format!("{} readers", topic.watchers.len());
     row[2] = format!("{} changes", topic.changes);
     row[3] = format!("{} keys", topic.keys);
+    if let Some(broker) = &topic.broker {
+        let state = broker.reason.as_ref().or(broker.protocol.as_ref()).unwrap_or(&broker.state);
+        let refused: u64 = broker.refused.values().sum();
+        row[10] = if refused > 0 { format!("{refused} refused") } else { String::new() };
+        row[11].clone_from(state);
+    }
     row
 }
 

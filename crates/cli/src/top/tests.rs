@@ -3,7 +3,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
 use freshwire_server::report::{
-    FitReport, PathReport, RateReport, StreamReport, TopicReport, ViewerReport, WatcherReport,
+    BrokerReport, FitReport, PathReport, RateReport, StreamReport, TopicReport, ViewerReport, WatcherReport,
 };
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -80,6 +80,7 @@ fn look(bytes: u64) -> Look {
         bytes: 1000,
         arena_used_bytes: 2048,
         watchers: vec![watcher],
+        broker: None,
     };
     Look { streams: streams(bytes), topics: vec![topic] }
 }
@@ -127,6 +128,31 @@ fn the_text_has_each_stream_and_viewer() {
     let mut unlimited = look(0);
     unlimited.streams[0].viewers[0].path.carries = Some(RateReport { bps: 300_000, at_least: true });
     assert!(table::text(&unlimited).contains("≥ 300 kbit/s"));
+}
+
+#[test]
+fn values_of_a_broker_are_shown_with_its_state() {
+    let mut look = look(0);
+    look.topics[0].broker = Some(BrokerReport {
+        address: "mqtt://broker:1883/#".to_owned(),
+        state: "retrying".to_owned(),
+        protocol: None,
+        reason: Some("it cannot be reached".to_owned()),
+        since_s: 3.0,
+        connections: 1,
+        failures: 2,
+        received: 7,
+        superseded: 1,
+        waiting: 0,
+        most_waiting: 2,
+        refused: BTreeMap::from([("key".to_owned(), 2), ("too-large".to_owned(), 1)]),
+        published: 0,
+    });
+    let text = table::text(&look);
+    let row = text.lines().find(|line| line.starts_with("state")).expect("a row");
+    for cell in ["state (mqtt://broker:1883/#)", "3 refused", "it cannot be reached"] {
+        assert!(row.contains(cell), "{cell}: {row}");
+    }
 }
 
 #[test]

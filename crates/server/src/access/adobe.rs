@@ -60,6 +60,7 @@ impl Access {
         let may_be_open = match right {
             Right::View => !self.rules.anonymous.view.is_empty(),
             Right::Publish => !self.rules.anonymous.publish.is_empty(),
+            Right::Broker => !self.rules.anonymous.broker.is_empty(),
         };
         !self.rules.users.is_empty() && !may_be_open && !self.is_open_to(right, stream, peer, None)
     }
@@ -124,7 +125,11 @@ mod tests {
     const PEER: ([u8; 4], u16) = ([192, 0, 2, 1], 4000);
 
     fn access() -> Access {
-        let rights = Rights { view: Names::all(), publish: ["live".to_owned()].into_iter().collect() };
+        let rights = Rights {
+            view: Names::all(),
+            publish: ["live".to_owned()].into_iter().collect(),
+            ..Rights::default()
+        };
         let user = User { password: Password::from_plain("anna", "sesame"), rights };
         Access::new(Rules { users: [("anna".to_owned(), user)].into(), ..Rules::default() })
     }

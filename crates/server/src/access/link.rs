@@ -52,6 +52,7 @@ impl LinkKey {
         let right = match right {
             Right::View => "view",
             Right::Publish => "publish",
+            Right::Broker => "broker",
         };
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key may have any length");
         mac.update(format!("{right}\n{stream}\n{expires}").as_bytes());

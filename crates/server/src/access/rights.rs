@@ -7,6 +7,8 @@ pub enum Right {
     View,
     /// Feed it.
     Publish,
+    /// Send values to the broker that feeds it.
+    Broker,
 }
 
 /// Which streams somebody may view and publish.
@@ -16,18 +18,21 @@ pub struct Rights {
     pub view: Names,
     /// Streams to publish.
     pub publish: Names,
+    /// Streams to whose broker values may be sent.
+    pub broker: Names,
 }
 
 impl Rights {
     /// Everything.
     pub fn all() -> Self {
-        Self { view: Names::all(), publish: Names::all() }
+        Self { view: Names::all(), publish: Names::all(), broker: Names::all() }
     }
 
     pub(super) fn allow(&self, right: Right, stream: &str) -> bool {
         match right {
             Right::View => self.view.contain(stream),
             Right::Publish => self.publish.contain(stream),
+            Right::Broker => self.broker.contain(stream),
         }
     }
 }

@@ -4,7 +4,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 fn rights(view: &[&str], publish: &[&str]) -> Rights {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    Rights { view: names(view), publish: names(publish) }
+    Rights { view: names(view), publish: names(publish), ..Rights::default() }
 }
 
 fn rules() -> Rules {

@@ -106,6 +106,7 @@ struct AccessSection {
 struct RightsSection {
     view: Vec<String>,
     publish: Vec<String>,
+    broker: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -118,6 +119,7 @@ struct UserSection {
     md5: Text,
     view: Option<Vec<String>>,
     publish: Option<Vec<String>>,
+    broker: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -450,7 +452,8 @@ fn access(section: AccessSection, folder: &Path) -> Result<Rules, Fault> {
         users.insert(name.get_ref().clone(), user(&name, section, folder)?);
     }
     let names = |names: Vec<String>| names.into_iter().collect();
-    let anonymous = Rights { view: names(section.anonymous.view), publish: names(section.anonymous.publish) };
+    let RightsSection { view, publish, broker } = section.anonymous;
+    let anonymous = Rights { view: names(view), publish: names(publish), broker: names(broker) };
     Ok(Rules { users, anonymous, link_key, ..Rules::default() })
 }
 
@@ -483,7 +486,8 @@ fn user(name: &Spanned<String>, section: UserSection, folder: &Path) -> Result<U
     };
     let view = section.view.map_or_else(Names::all, Names::from_iter);
     let publish = section.publish.unwrap_or_default().into_iter().collect();
-    Ok(User { password, rights: Rights { view, publish } })
+    let broker = section.broker.into_iter().collect();
+    Ok(User { password, rights: Rights { view, publish, broker } })
 }
 
 /// A hash of `USER:freshwire:PASSWORD` with this number of hexadecimal digits.
@@ -549,6 +553,14 @@ fn stream(
     };
     let source = read(&section.source)?;
     let renditions = renditions(&section.rendition, read)?;
+    if matches!(source, Source::Broker(_)) {
+        let mut pictures = section.ladder.iter().chain(&section.forward);
+        let first = pictures.next().or(section.rendition.first().map(|rendition| &rendition.source));
+        if let Some(first) = first {
+            let message = "a broker gives values and no pictures; remove rendition, ladder and forward";
+            return Err(Fault::new(first.span(), message));
+        }
+    }
     let ladder = ladder(&section.ladder, &renditions)?;
     let encoder = encoder(section)?;
     let forward = forward(&section.forward)?;
@@ -639,7 +651,12 @@ fn renditions(
         if number >= MAX_RENDITIONS {
             return Err(Fault::new(place, TOO_MANY));
         }
-        renditions.push(RenditionConfig { name, source: read(&section.source)? });
+        let source = read(&section.source)?;
+        if matches!(source, Source::Broker(_)) {
+            let message = "a broker gives values and no pictures; give it a stream of its own";
+            return Err(Fault::new(section.source.span(), message));
+        }
+        renditions.push(RenditionConfig { name, source });
     }
     Ok(renditions)
 }

@@ -14,7 +14,7 @@ use super::origin::Origins;
 use super::rung::Rung;
 use super::source::Source;
 use super::target::Target;
-use crate::access::{Rights, Rules};
+use crate::access::{Names, Rights, Rules};
 
 /// Everything that can be configured.
 #[derive(Clone, Debug)]
@@ -168,11 +168,12 @@ impl Config {
         )))
     }
 
-    /// The rules of access that follow. Without any credential, programs on this machine may do everything.
+    /// The rules of access that follow. Without any credential, programs on this machine may do everything but send to brokers.
     pub fn rules(&self) -> Rules {
         let mut rules = self.access.clone();
         if !self.has_credentials() {
-            rules.local = Rights::all();
+            // Values for a broker may reach further than this machine.
+            rules.local = Rights { broker: Names::default(), ..Rights::all() };
         }
         if self.open {
             rules.anonymous.view = Rights::all().view;

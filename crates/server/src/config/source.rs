@@ -2,6 +2,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use super::broker::{BrokerAddress, BrokerAddressError};
 use super::camera::{Camera, CameraError};
 use super::pattern::PatternConfig;
 use super::rendition::split_rendition;
@@ -20,17 +21,30 @@ pub enum Source {
     Rtsp(String),
     /// Publishers: pictures and sound by RTSP, values by HTTP.
     Publish,
+    /// A broker of values.
+    Broker(Box<BrokerAddress>),
 }
 
-/// `test`, `-`, `publish`, an `rtsp://` address, or else the path of a file.
+/// The text is no address of a source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
+pub enum SourceAddressError {
+    /// Not one of a camera.
+    Camera(#[from] CameraError),
+    /// Not one of a broker.
+    Broker(#[from] BrokerAddressError),
+}
+
+/// `test`, `-`, `publish`, an address of a camera or a broker, or else the path of a file.
 impl FromStr for Source {
-    type Err = CameraError;
+    type Err = SourceAddressError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(match text {
             "test" => Self::Test(PatternConfig::default()),
             "-" => Self::Stdin,
             "publish" => Self::Publish,
+            url if BrokerAddress::is_one(url) => Self::Broker(Box::new(BrokerAddress::parse(url)?)),
             url if url.contains("://") => {
                 Camera::parse(url)?;
                 Self::Rtsp(url.to_owned())
@@ -59,7 +73,20 @@ impl fmt::Display for Source {
                 Err(_) => f.write_str("a camera"),
             },
             Self::Publish => f.write_str("publish"),
+            Self::Broker(broker) => write!(f, "{broker}"),
         }
+    }
+}
+
+impl Source {
+    /// Whether it feeds pictures and sound.
+    pub(crate) fn is_fetched(&self) -> bool {
+        !matches!(self, Self::Publish | Self::Broker(_))
+    }
+
+    /// Whether there are values of it.
+    pub(crate) fn has_values(&self) -> bool {
+        matches!(self, Self::Publish | Self::Broker(_))
     }
 }
 
@@ -71,20 +98,20 @@ pub struct SourceError(String);
 /// The most characters of a stream's name.
 const MAX_NAME: usize = 64;
 
-/// Reads a source: `test`, `-` for standard input, `publish`, `rtsp://...` or a path.
+/// Reads a source: `test`, `-` for standard input, `publish`, `rtsp://...`, the address of a broker, or a path.
 ///
 /// # Errors
 ///
 /// If it is none of these, or the URL cannot be used.
 pub fn parse_source(text: &str) -> Result<Source, SourceError> {
-    let other_scheme = text.contains("://") && !text.starts_with("rtsp://");
+    let other_scheme = text.contains("://") && !text.starts_with("rtsp://") && !BrokerAddress::is_one(text);
     if text.is_empty() || other_scheme {
         let shown = text.split("://").next().unwrap_or(text);
         return Err(SourceError(format!(
-            "{shown:?} is no source; write test, -, a path, rtsp://HOST/PATH or publish"
+            "{shown:?} is no source; write test, -, a path, rtsp://HOST/PATH, mqtt://HOST/TOPIC, nats://HOST/SUBJECT or publish"
         )));
     }
-    text.parse().map_err(|error: CameraError| SourceError(error.to_string()))
+    text.parse().map_err(|error: SourceAddressError| SourceError(error.to_string()))
 }
 
 /// Reads `NAME=SOURCE` or `SOURCE`. Something in front of `=` that cannot be a name belongs to the source.
@@ -111,7 +138,8 @@ fn is_rendition(name: &str) -> bool {
     matches!(split_rendition(name), (stream, Some(_)) if check_stream_name(stream).is_ok())
 }
 
-/// A name for the stream of this source: that of the file, else `live`; with a number if the name is taken.
+/// A name for the stream of this source: that of the file, `state` for values of a broker, else `live`; with a number if the name is
+/// taken.
 pub fn default_name(source: &Source, taken: impl Fn(&str) -> bool) -> String {
     let stem = match source {
         Source::File(path) => path.file_stem().map(|stem| stem.to_string_lossy()),
@@ -119,7 +147,8 @@ pub fn default_name(source: &Source, taken: impl Fn(&str) -> bool) -> String {
     };
     let allowed = |c: char| if is_name_character(c) { c } else { '-' };
     let base: String = stem.unwrap_or_default().chars().map(allowed).take(MAX_NAME - 8).collect();
-    let base = if check_stream_name(&base).is_ok() { base } else { "live".to_owned() };
+    let other = if matches!(source, Source::Broker(_)) { "state" } else { "live" };
+    let base = if check_stream_name(&base).is_ok() { base } else { other.to_owned() };
     let numbered = (2..).map(|number: u64| format!("{base}{number}"));
     std::iter::once(base.clone()).chain(numbered).find(|name| !taken(name)).unwrap_or(base)
 }
@@ -128,6 +157,7 @@ pub fn default_name(source: &Source, taken: impl Fn(&str) -> bool) -> String {
 pub(super) fn relative_to(source: Source, folder: &Path) -> Source {
     match source {
         Source::File(path) => Source::File(folder.join(path)),
+        Source::Broker(broker) => Source::Broker(Box::new(broker.relative_to(folder))),
         other => other,
     }
 }
@@ -205,11 +235,14 @@ mod tests {
         assert_eq!(parse("rtsp://me:secret@cam/1").to_string(), "rtsp://cam/1");
         assert_eq!(format!("{:?}", parse("rtsp://me:secret@cam/1?token=x")), "Source(rtsp://cam/1)");
         assert!("http://cam/1".parse::<Source>().is_err());
+        let broker = parse("mqtt://me:secret@broker/a/#");
+        assert_eq!((broker.to_string(), broker.has_values()), ("mqtt://broker:1883/a/#".to_owned(), true));
+        assert_eq!(format!("{broker:?}"), "Source(mqtt://broker:1883/a/#)");
     }
 
     #[test]
     fn sources_with_and_without_a_name() {
-        let named = |text| parse_named_source(text).unwrap();
+        let named = |text: &str| parse_named_source(text).unwrap();
         let name = |name: &str| Some(name.to_owned());
         assert_eq!(named("test"), (None, parse_source("test").unwrap()));
         assert_eq!(named("cam=-"), (name("cam"), Source::Stdin));
@@ -220,7 +253,12 @@ mod tests {
         let url = "rtsp://cam/stream?channel=1";
         assert_eq!(named(url), (None, Source::Rtsp(url.to_owned())));
         assert_eq!(named(&format!("x={url}")), (name("x"), Source::Rtsp(url.to_owned())));
-        for wrong in ["", "cam=", "http://host/x", "cam=srt://host"] {
+        for url in ["mqtt://broker/a=b/#", "nats://broker/kv/STATE"] {
+            let source = parse_source(url).unwrap();
+            assert_eq!(named(&format!("state={url}")), (name("state"), source.clone()));
+            assert_eq!(named(url), (None, source));
+        }
+        for wrong in ["", "cam=", "http://host/x", "cam=srt://host", "state=mqtt://broker"] {
             assert!(parse_named_source(wrong).is_err(), "{wrong}");
         }
     }
@@ -234,6 +272,7 @@ mod tests {
         assert_eq!(name("films/a.mp4", &["a", "a2"]), "a3");
         assert_eq!(name("test", &[]), "live");
         assert_eq!(name("rtsp://cam", &["live"]), "live2");
+        assert_eq!(name("mqtt://broker/#", &["state"]), "state2");
         assert_eq!(name("/.h264", &[]), "live");
     }
 

@@ -268,6 +268,29 @@ fn anonymous_rights_follow_from_the_configuration() {
     }
     let with_user = "[access.users.a]\npassword = \"x\"";
     assert!(!verdict(with_user, Right::View, here) && !verdict(with_user, Right::Publish, here));
+    for text in ["", "[access]\nopen = true", "[access.anonymous]\npublish = [\"*\"]\nbroker = [\"other\"]"] {
+        assert!(!verdict(text, Right::Broker, here), "{text}");
+    }
+    let open = "[access.anonymous]\nbroker = [\"li*\"]";
+    assert!(verdict(open, Right::Broker, there) && !verdict(open, Right::Publish, there));
+}
+
+#[test]
+fn a_brokers_address_is_checked_where_it_is_written() {
+    let of = |text: &str| parse(&format!("[streams.state]\nsource = {text}"));
+    let config = of("\"mqtts://me:sesame@broker/a/#?ca=ca.pem\"").unwrap();
+    let Source::Broker(broker) = &config.streams["state"].source else { panic!("a broker") };
+    assert!(broker.to_string() == "mqtts://broker:8883/a/#" && !format!("{config:?}").contains("sesame"));
+    for (text, why) in [
+        ("\"mqtt://broker\"", "f.toml:2: it names no topic"),
+        ("\"nats://broker/a b\"", "f.toml:2: \"a b\" cannot be subscribed"),
+        ("\"mqtt://broker/#\"\nladder = [\"640x360@400k\"]", "gives values and no pictures"),
+        ("\"mqtt://broker/#\"\nforward = [\"rtmp://a/b/c\"]", "gives values and no pictures"),
+        ("\"publish\"\n[[streams.state.rendition]]\nsource = \"mqtt://broker/#\"", "a stream of its own"),
+    ] {
+        let error = of(text).unwrap_err();
+        assert!(error.contains(why), "{text}: {error}");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::brokers::{BrokerSnapshot, BrokerState};
 use crate::hub::Hub;
 use crate::tasks::Tasks;
 
@@ -44,6 +45,15 @@ impl Health {
         self.panics = tasks.panics();
         for task in tasks.unwell(now) {
             self.add(Reason::Task { task, reason: "it has panicked and begins again" });
+        }
+    }
+
+    /// Adds the streams whose brokers give nothing.
+    pub(super) fn add_brokers(&mut self, brokers: &[(String, BrokerSnapshot)]) {
+        for (stream, broker) in brokers {
+            if !matches!(broker.state, BrokerState::Subscribed { .. }) {
+                self.add(Reason::Stream(Silence { stream: stream.clone(), reason: "the broker is away" }));
+            }
         }
     }
 

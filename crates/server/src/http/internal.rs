@@ -25,6 +25,7 @@ use crate::context::Context;
 use crate::hub::Stream;
 use crate::net::Patience;
 use crate::report::{StreamReport, TopicReport};
+use crate::values::Topic;
 
 /// Connections at once. One more replaces the oldest, so that there is always a place for a probe.
 const MAX_CONNECTIONS: usize = 32;
@@ -136,6 +137,7 @@ impl Inquiry {
         let now = Instant::now();
         let mut report = health::report(&self.expected.borrow(), &self.context.hub, now);
         report.add_tasks(&self.context.tasks, now);
+        report.add_brokers(&self.context.brokers.all());
         if !self.context.hub.is_served() {
             report.add_ended_engine();
         }
@@ -154,7 +156,11 @@ impl Inquiry {
 
     fn values(&self) -> Reply {
         let topics = self.context.topics.all();
-        let reports: Vec<_> = topics.iter().map(|topic| TopicReport::from(&topic.snapshot())).collect();
+        let report = |topic: &Arc<Topic>| {
+            let broker = self.context.brokers.find(topic.name()).map(|broker| broker.snapshot());
+            TopicReport::from(&topic.snapshot()).with_broker(broker.as_ref())
+        };
+        let reports: Vec<_> = topics.iter().map(report).collect();
         json(StatusCode::OK, &reports)
     }
 }

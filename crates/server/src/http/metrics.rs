@@ -10,6 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::brokers::{BrokerSnapshot, BrokerState, Refusal};
 use crate::context::Context;
 use crate::hub::{StreamSnapshot, ViewerSnapshot};
 use crate::log::LOST_LINES;
@@ -29,8 +30,8 @@ pub(super) fn text(context: &Context) -> Result<String, fmt::Error> {
         targets.map(|target| (stream.name.clone(), target)).collect::<Vec<_>>()
     };
     let targets = streams.iter().flat_map(of).collect();
-    let server = server_values(context);
-    registry.register_collector(Box::new(Reading { streams, topics, targets, server }));
+    let (server, brokers) = (server_values(context), context.brokers.all());
+    registry.register_collector(Box::new(Reading { streams, topics, targets, brokers, server }));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     Ok(text)
@@ -81,6 +82,8 @@ struct Reading {
     topics: Vec<TopicSnapshot>,
     /// With the names of their streams.
     targets: Vec<(String, TargetSnapshot)>,
+    /// The same.
+    brokers: Vec<(String, BrokerSnapshot)>,
     server: Vec<ServerValue>,
 }
 
@@ -95,6 +98,7 @@ impl Collector for Reading {
         self.encode_topics(&mut encoder)?;
         self.encode_viewers(&mut encoder)?;
         self.encode_targets(&mut encoder)?;
+        self.encode_brokers(&mut encoder)?;
         self.encode_renditions(&mut encoder)?;
         self.encode_layers(&mut encoder)
     }
@@ -284,6 +288,32 @@ const TARGET_METRICS: [Metric<TargetSnapshot>; 4] = [
     }),
 ];
 
+const BROKER_METRICS: [Metric<BrokerSnapshot>; 7] = [
+    ("broker_up", "1 while the broker has the subscription", None, |broker| {
+        let is_up = matches!(broker.state, BrokerState::Subscribed { .. });
+        Some(Value::Gauge(f64::from(u8::from(is_up))))
+    }),
+    ("broker_connections", "Connections on which the broker took the subscription", None, |broker| {
+        Some(Value::Counter(broker.connections))
+    }),
+    ("broker_failures", "Connections to the broker that failed or broke", None, |broker| {
+        Some(Value::Counter(broker.failures))
+    }),
+    ("broker_received", "Messages received", None, |broker| Some(Value::Counter(broker.received))),
+    (
+        "broker_superseded",
+        "Messages that a newer one of their key replaced before readers were offered them",
+        None,
+        |broker| Some(Value::Counter(broker.superseded)),
+    ),
+    ("broker_waiting_keys", "Keys whose newest message waits to be offered to readers", None, |broker| {
+        Some(Value::Gauge(broker.waiting as f64))
+    }),
+    ("broker_published", "Values that clients sent to the broker", None, |broker| {
+        Some(Value::Counter(broker.published))
+    }),
+];
+
 fn is_limited(viewer: &ViewerSnapshot) -> bool {
     viewer.sink.path.is_some_and(|path| !path.at_least)
 }
@@ -348,6 +378,21 @@ impl Reading {
             encode_family(encoder, (name, help, unit.as_ref()), values)?;
         }
         Ok(())
+    }
+
+    fn encode_brokers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let labels = |stream: &String| vec![("stream", stream.clone())];
+        for (name, help, unit, read) in &BROKER_METRICS {
+            let values = self.brokers.iter().map(|(stream, broker)| (labels(stream), read(broker)));
+            encode_family(encoder, (name, help, unit.as_ref()), values)?;
+        }
+        let refused = self.brokers.iter().flat_map(|(stream, broker)| {
+            Refusal::ALL.into_iter().map(move |refusal| {
+                let count = broker.refused.get(&refusal).copied().unwrap_or_default();
+                (with(&labels(stream), "reason", &refusal.name()), Some(Value::Counter(count)))
+            })
+        });
+        encode_family(encoder, ("broker_refused", "Messages that did not become values", None), refused)
     }
 
     fn encode_renditions(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

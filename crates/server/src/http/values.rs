@@ -127,6 +127,9 @@ pub(super) fn exchange<B>(
     let Some(topic) = context.topics.find(grant.stream()) else {
         return Err(reply::text(StatusCode::NOT_FOUND, NO_TOPIC).into());
     };
+    if exchange == Exchange::Push && context.brokers.find(grant.stream()).is_some() {
+        return Err(reply::text(StatusCode::CONFLICT, OF_A_BROKER).into());
+    }
     let asked = match WatchQuery::read(request.uri().query()) {
         Ok(asked) => asked,
         Err(why) => return Err(reply::text(StatusCode::BAD_REQUEST, &why).into()),
@@ -268,7 +271,9 @@ fn status(error: &ValueError) -> StatusCode {
     }
 }
 
-const NO_TOPIC: &str = "there is no stream of values here; configure it with the source publish, as in `freshwire serve NAME=publish`";
+const NO_TOPIC: &str = "there is no stream of values here; configure it with the source publish, as in `freshwire serve NAME=publish`, or with that of a broker";
+const OF_A_BROKER: &str =
+    "the values of this stream come from a broker: publish there, or send it single ones with POST /NAME/KEY";
 pub(super) const FOREIGN: &str =
     "pages of other sites may not use this stream; trusted_origins in [http] names those that may";
 

@@ -161,7 +161,8 @@ where
             let lease = |stream: &crate::hub::Stream| Lease::new(grant, site, stream.removed(), context);
             view(sessions, context, ask, &asked, lease, permit).await?
         }
-        Right::Publish => {
+        // An address of WebRTC gives one of the other two.
+        Right::Publish | Right::Broker => {
             publish(sessions, context, PublishAsk { ask, name, rendition, grant, site, permit })?
         }
     };

@@ -23,6 +23,13 @@ impl Address {
         }
     }
 
+    /// A line to see the values of the stream of this name here.
+    pub(super) fn value_invitation(&self, stream: &str, base_path: &str) -> Option<String> {
+        let Self { protocol, address } = *self;
+        let at = format!("{}{base_path}/{stream}", reachable(address));
+        protocol.starts_with("http").then(|| format!("{protocol}://{at}/watch"))
+    }
+
     /// The line for a publisher of values, or of pictures, as the stream of this name. `user` is true if that takes a
     /// password.
     pub(super) fn calls(&self, stream: &str, base_path: &str, user: bool) -> Vec<String> {

@@ -5,6 +5,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::error::ServeError;
+use crate::broker;
+use crate::brokers::{BrokerPlace, BrokerStatus};
 use crate::config::{Rung, Source, StreamConfig};
 use crate::context::Context;
 use crate::hub::Stream;
@@ -24,6 +26,8 @@ struct RunningSource {
     config: StreamConfig,
     /// One for each rendition that is fetched; what is published has none.
     tasks: Vec<JoinHandle<()>>,
+    /// The broker that its values come from.
+    _broker: Option<BrokerPlace>,
 }
 
 impl Default for Sources {
@@ -41,7 +45,7 @@ impl Sources {
     /// Starts what is new, ends what is gone and leaves the rest alone. On an error nothing has changed.
     pub(super) fn apply(
         &mut self,
-        context: &Context,
+        context: &Arc<Context>,
         wanted: &BTreeMap<String, StreamConfig>,
     ) -> Result<(), ServeError> {
         for (name, stream) in wanted {
@@ -58,8 +62,15 @@ impl Sources {
         let removed: Vec<_> =
             self.running.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
         let streams = context.hub.exchange(&removed, wanted.keys())?;
-        let published = wanted.iter().filter(|(_, stream)| stream.source == Source::Publish);
-        context.topics.keep(published.map(|(name, _)| name.clone()));
+        let valued = || wanted.iter().filter(|(_, stream)| stream.source.has_values());
+        // Values of another source are of another stream.
+        let stays = |name: &String, wanted: &StreamConfig| {
+            self.running.get(name).is_some_and(|running| running.config.source == wanted.source)
+        };
+        context
+            .topics
+            .keep(valued().filter(|(name, wanted)| stays(name, wanted)).map(|(name, _)| name.clone()));
+        context.topics.keep(valued().map(|(name, _)| name.clone()));
         for name in &removed {
             tracing::info!(stream = name, "removed");
         }
@@ -83,7 +94,7 @@ impl Sources {
                 (rendition.source.clone(), outlet)
             });
             let outlets = std::iter::once(main).chain(others);
-            let fetched = outlets.filter(|(source, _)| *source != Source::Publish);
+            let fetched = outlets.filter(|(source, _)| source.is_fetched());
             let rungs: Vec<_> = wanted.ladder.iter().map(Rung::name).collect();
             let names = wanted.renditions.iter().map(|rendition| rendition.name.as_str());
             if let Err(error) = stream.expect_renditions(names.chain(rungs.iter().map(String::as_str))) {
@@ -91,13 +102,20 @@ impl Sources {
             }
             let fetch = |(source, outlet)| fetch(context.tasks.clone(), source, outlet);
             let mut tasks: Vec<_> = fetched.map(fetch).collect();
+            let broker = match &wanted.source {
+                // Known at once: what clients send is for the broker from the first request on.
+                Source::Broker(address) => Some(context.brokers.add(name, address)),
+                _ => None,
+            };
+            tasks.extend(broker.as_ref().and_then(|broker| subscribe(context, name, &broker.status)));
             if !wanted.ladder.is_empty() {
                 let ladder = Ladder { rungs: wanted.ladder.clone(), encoder: wanted.encoder.clone() };
                 tasks.push(make(context.tasks.clone(), stream, ladder));
             }
-            self.running.insert(name.clone(), RunningSource { config: wanted.clone(), tasks });
+            self.running
+                .insert(name.clone(), RunningSource { config: wanted.clone(), tasks, _broker: broker });
         }
-        let delivering = self.running.iter().filter(|(_, running)| running.config.source != Source::Publish);
+        let delivering = self.running.iter().filter(|(_, running)| running.config.source.is_fetched());
         self.expected.send_replace(delivering.map(|(name, _)| name.clone()).collect());
         Ok(())
     }
@@ -114,6 +132,12 @@ fn fetch(tasks: Tasks, source: Source, outlet: Outlet) -> JoinHandle<()> {
     tokio::spawn(async move {
         tasks.keep(name, || ingest::run(source.clone(), outlet.clone())).await;
     })
+}
+
+/// The same for values of a broker.
+fn subscribe(context: &Arc<Context>, name: &str, broker: &Arc<BrokerStatus>) -> Option<JoinHandle<()>> {
+    let topic = context.topics.find(name)?;
+    Some(tokio::spawn(broker::run(Arc::clone(context), topic, Arc::clone(broker))))
 }
 
 /// The same for the renditions that the server makes.

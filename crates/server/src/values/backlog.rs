@@ -7,7 +7,7 @@
 //!
 //! A ring holds few values of a slow watcher. The others are marks: another change of a marked key costs nothing, and a mark takes a bit.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use freshwire::{Meta, Sender, SinkId, Timestamp};
 use super::keys::{Due, Keys, State};
 use super::member::{Identity, WatcherSnapshot};
 use super::places::Places;
+use super::wanted::WantedKeys;
 
 /// Most values that wait in the ring of a watcher that keeps up: one tick of a source with some fifty objects, as in the guide.
 const MOST_QUEUED: usize = 64;
@@ -55,7 +56,7 @@ pub(super) struct Member {
 /// What a watcher asked for.
 pub(super) struct Wishes {
     pub(super) within: Option<Duration>,
-    pub(super) keys: Option<BTreeSet<String>>,
+    pub(super) keys: Option<WantedKeys>,
     pub(super) takes_bytes: bool,
 }
 
@@ -191,9 +192,9 @@ impl Member {
         self.identity.misses(self.is_behind());
     }
 
-    fn wants(&self, place: usize, keys: &mut Keys) -> bool {
-        let Some(names) = &self.wishes.keys else { return true };
-        keys.entry(place).is_some_and(|entry| names.contains(&entry.key))
+    fn wants(&mut self, place: usize, keys: &mut Keys) -> bool {
+        let Some(wanted) = &mut self.wishes.keys else { return true };
+        keys.entry(place).is_some_and(|entry| wanted.contain(place, entry))
     }
 
     /// Whose turn it is. The end of a key is first: a watcher then has no more values than there were keys at a time, and no more ends

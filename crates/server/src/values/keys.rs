@@ -71,6 +71,11 @@ impl Value {
 }
 
 impl Entry {
+    /// The number of the key: no other key has it, also none that comes to the same place or has the same name later.
+    pub(super) fn number(&self) -> u64 {
+        self.newest.number
+    }
+
     /// The value after the newest.
     fn next(&self, changes: u64, content: Option<&Content>) -> Value {
         let (number, count) = (self.newest.number, self.newest.count + 1);
@@ -123,6 +128,11 @@ impl Keys {
             Some(key) => self.places.get(key).and_then(record).into_iter().collect(),
             None => self.places.values().filter_map(record).collect(),
         }
+    }
+
+    /// Keys that have a value.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.places.keys().cloned().collect()
     }
 
     pub(super) fn changes(&self) -> u64 {

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::backlog::{Member, Wishes};
 use super::keys::Keys;
 use super::member::{Identity, WatchRequest, WatcherSnapshot};
+use super::wanted::WantedKeys;
 use super::{Change, Content, MAX_KEY_BYTES, ValueError};
 use crate::hub::HubConfig;
 
@@ -78,6 +79,18 @@ impl Drop for PublisherPermit {
     }
 }
 
+/// Whether this can be a key.
+///
+/// # Errors
+///
+/// [`ValueError::Key`].
+pub(crate) fn check_key(key: &str) -> Result<(), ValueError> {
+    if !(1..=MAX_KEY_BYTES).contains(&key.len()) || key.chars().any(char::is_control) {
+        return Err(ValueError::Key(key.chars().take(64).collect()));
+    }
+    Ok(())
+}
+
 impl Topic {
     pub(super) fn new(name: String, engines: EngineGroup, config: HubConfig) -> Self {
         Self { name, engines, config, is_removed: watch::Sender::new(false), state: Mutex::default() }
@@ -105,6 +118,16 @@ impl Topic {
         &self.name
     }
 
+    /// Its limits.
+    pub(crate) fn limits(&self) -> &HubConfig {
+        &self.config
+    }
+
+    /// Its keys.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.lock().keys.names()
+    }
+
     /// Sets a key or deletes it, for all that watch it. Takes about a microsecond for each watcher that keeps up, less for
     /// the others, and never waits.
     ///
@@ -124,9 +147,7 @@ impl Topic {
     ///
     /// [`ValueError::Key`], [`ValueError::TooLarge`], [`ValueError::TooManyKeys`], [`ValueError::Removed`].
     pub fn set(&self, key: &str, content: &Content) -> Result<(), ValueError> {
-        if !(1..=MAX_KEY_BYTES).contains(&key.len()) || key.chars().any(char::is_control) {
-            return Err(ValueError::Key(key.chars().take(64).collect()));
-        }
+        check_key(key)?;
         let bytes = match content {
             Content::Json(json) => json.len(),
             Content::Bytes(bytes) => bytes.len(),
@@ -216,7 +237,8 @@ impl Topic {
         // One whose sink has ended, and that has not left yet, may have had the ring.
         let ring = sink.id().ring();
         members.iter_mut().filter(|other| other.sink.ring() == ring).for_each(|other| other.leave(keys));
-        let wishes = Wishes { within: request.within, keys: request.keys, takes_bytes: request.takes_bytes };
+        let wanted = request.keys.map(WantedKeys::new);
+        let wishes = Wishes { within: request.within, keys: wanted, takes_bytes: request.takes_bytes };
         let mut member = Member::new(sink.id(), Arc::clone(&identity), wishes);
         member.begin(keys.by_age(), keys, sender, now());
         sender.wake_noted();

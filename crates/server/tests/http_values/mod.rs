@@ -403,7 +403,10 @@ fn viewing_and_publishing_need_their_rights() {
     let user = |name: &str, view: Names, publish: Names| {
         (
             name.to_owned(),
-            User { password: Password::from_plain(name, "secret"), rights: Rights { view, publish } },
+            User {
+                password: Password::from_plain(name, "secret"),
+                rights: Rights { view, publish, ..Rights::default() },
+            },
         )
     };
     rules.users.extend([

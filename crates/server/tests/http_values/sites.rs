@@ -165,7 +165,7 @@ fn trusted_sites_may_frame_the_pages() {
 #[test]
 fn a_password_is_taken_below_a_path_of_a_proxy() {
     for (base, expected) in [("/cam", "204"), ("", "401")] {
-        let rights = Rights { view: Names::all(), publish: Names::all() };
+        let rights = Rights { view: Names::all(), publish: Names::all(), ..Rights::default() };
         let user = User { password: Password::from_plain("anna", "sesame"), rights };
         let rules = Rules { users: [("anna".to_owned(), user)].into(), ..Rules::default() };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -9,6 +9,7 @@ use tokio::task::coop::consume_budget;
 
 use super::{FOREIGN, NO_TOPIC, status};
 use crate::access::Right;
+use crate::brokers::{BrokerStatus, PublishError};
 use crate::context::Context;
 use crate::http::body;
 use crate::http::permission::demand;
@@ -53,7 +54,9 @@ where
     let Some(target) = Target::of(request.uri(), |name| context.topics.find(name).is_some()) else {
         return reply::method_not_allowed();
     };
-    let grant = match demand(context, requester, &request, Right::Publish, &target.name) {
+    let broker = context.brokers.find(&target.name);
+    let right = if broker.is_some() { Right::Broker } else { Right::Publish };
+    let grant = match demand(context, requester, &request, right, &target.name) {
         Ok(grant) => grant,
         Err(refusal) => return *refusal,
     };
@@ -65,6 +68,7 @@ where
         return reply::text(StatusCode::NOT_FOUND, NO_TOPIC);
     };
     let method = request.method().clone();
+    let retain = wants(request.uri(), "retain");
     let content_type = text_of(request.headers(), &header::CONTENT_TYPE).map(str::to_owned);
     let body = match body::read(request.into_body(), &context.limits()).await {
         Ok(body) => body,
@@ -74,6 +78,9 @@ where
     // A body takes a while, and a reload may have come meanwhile.
     if !context.access().upholds(&grant) {
         return reply::text(StatusCode::FORBIDDEN, &Withdrawal::Publish.to_string());
+    }
+    if let Some(broker) = broker {
+        return send(&broker, method, target.key, &body, retain).await;
     }
     let result = match (method, target.key) {
         (Method::DELETE, Some(key)) => topic.delete(&key),
@@ -89,6 +96,38 @@ where
         Ok(()) => reply::text(StatusCode::NO_CONTENT, ""),
         Err(error) => reply::text(status(&error), &error.to_string()),
     }
+}
+
+/// Whether the query has this option.
+fn wants(uri: &Uri, option: &str) -> bool {
+    uri.query().unwrap_or_default().split('&').any(|pair| pair.split('=').next() == Some(option))
+}
+
+/// Sends a value to the broker that the stream's values come from.
+async fn send(
+    broker: &BrokerStatus,
+    method: Method,
+    key: Option<String>,
+    body: &[u8],
+    retain: bool,
+) -> Reply {
+    let Some(key) = key else {
+        return reply::text(
+            StatusCode::BAD_REQUEST,
+            "this stream's broker takes one key at a time: POST /NAME/KEY",
+        );
+    };
+    let payload = (method != Method::DELETE && !body.is_empty()).then(|| body.to_vec());
+    let Err(error) = broker.publish(key, payload, retain).await else {
+        return reply::text(StatusCode::NO_CONTENT, "");
+    };
+    let status = match error {
+        PublishError::Foreign { .. } => StatusCode::BAD_REQUEST,
+        PublishError::Away(_) | PublishError::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        PublishError::Refused(_) => StatusCode::BAD_GATEWAY,
+        PublishError::Unconfirmed(_) => StatusCode::GATEWAY_TIMEOUT,
+    };
+    reply::text(status, &error.to_string())
 }
 
 /// Carries out the lines of a batch, up to the first that is refused. Empty lines are skipped.

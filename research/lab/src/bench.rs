@@ -2,6 +2,7 @@
 
 mod a1;
 mod acks;
+mod broker;
 mod crowd;
 mod fan_out;
 mod idle;
@@ -75,6 +76,8 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     acks: acks::AcksArgs,
     #[command(flatten)]
+    broker: broker::BrokerArgs,
+    #[command(flatten)]
     mixed: mixed::MixedArgs,
     #[command(flatten)]
     receive: receive::ReceiveArgs,
@@ -120,6 +123,8 @@ enum What {
     Isolation,
     /// Readers of values by key beside 300 slow ones. Minutes.
     Crowd,
+    /// Values of an MQTT broker through `freshwire serve`, with 300 readers, some of them slow. Half a minute each; needs mosquitto.
+    Broker,
     /// Large records to up to 256 receivers: copied and by reference, beside write(). Minutes.
     Transfer,
     /// An encoder behind a weak uplink: pictures that are whole and on time at an RTMP server, through `freshwire serve`, beside ffmpeg and
@@ -184,6 +189,9 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     if args.what.contains(&What::Crowd) {
         crowd::measure(args.repeat, &mut report)?;
+    }
+    if args.what.contains(&What::Broker) {
+        broker::measure(&args.broker, args.repeat, &mut report)?;
     }
     if args.what.contains(&What::Transfer) {
         transfer::measure(args.repeat, &mut report)?;

@@ -9,8 +9,8 @@ target=$(realpath "${CARGO_TARGET_DIR:-target}")
 packaging/test.sh --base
 if [ "${1:-}" != --inside ]; then
     if [ "${1:-}" != --ask ]; then
-        features=$(xtask/install.sh has pkg-config 'gstreamer-1.0>=1.22' && echo freshwire-gst/plugin) || true
-        cargo build --quiet --workspace ${features:+--features "$features"} --lib --bin=freshwire --bin=freshwire-host --bin=freshwire-lab
+        features=freshwire-cli/moq$(xtask/install.sh has pkg-config 'gstreamer-1.0>=1.22' && echo ,freshwire-gst/plugin) || true
+        cargo build --quiet --workspace --features "$features" --lib --bin=freshwire --bin=freshwire-host --bin=freshwire-lab
     fi
     rm -rf "$target/test-root"
     status=0

@@ -319,6 +319,8 @@ def build(needs):
     if "FRESHWIRE_TARGET" not in os.environ:
         features = os.environ.get("FRESHWIRE_FEATURES")
         chosen = ["--features", features] if features else []
+        without = os.environ.get("FRESHWIRE_WITHOUT")
+        chosen += ["--exclude", without] if without else []
         what = ["--lib", "--bin=freshwire", "--bin=freshwire-host", "--bin=freshwire-lab", "--example=one_client"]
         command = ["cargo", "build", "--quiet", "--workspace", *chosen, *what]
         subprocess.run(command, cwd=HOME, check=True)

@@ -2,7 +2,7 @@
 
 # Builds commands as the workspace's tests are built (FRESHWIRE_FEATURES is `cargo xtask test`'s), so that nothing is compiled twice.
 build_commands() {
-    cargo build --quiet --workspace ${FRESHWIRE_FEATURES:+--features "$FRESHWIRE_FEATURES"} "${@/#/--bin=}"
+    cargo build --quiet --workspace ${FRESHWIRE_WITHOUT:+--exclude "$FRESHWIRE_WITHOUT"} ${FRESHWIRE_FEATURES:+--features "$FRESHWIRE_FEATURES"} "${@/#/--bin=}"
 }
 
 # What a suite does after each test, whatever became of it.

@@ -13,6 +13,8 @@ mod endpoint;
 mod key;
 mod link;
 mod recv;
+#[cfg(feature = "moq")]
+mod relay;
 mod send;
 mod serve;
 #[expect(clippy::disallowed_methods, reason = "a link expires by the wall clock")]
@@ -41,6 +43,9 @@ enum Command {
     Link(link::LinkArgs),
     /// Receive a stream, check it, report its age.
     Recv(recv::RecvArgs),
+    /// Run a relay of Media over QUIC: streams for many servers.
+    #[cfg(feature = "moq")]
+    Relay(relay::RelayArgs),
     /// Send a live source; drop stale records.
     Send(send::SendArgs),
     /// Serve live streams to any player, fresh even on slow paths.
@@ -61,6 +66,8 @@ fn main() -> ExitCode {
         Command::Key(args) => key::run(&args),
         Command::Link(args) => link::run(args),
         Command::Recv(args) => recv::run(&args),
+        #[cfg(feature = "moq")]
+        Command::Relay(args) => relay::run(&args),
         Command::Send(args) => send::run(&args),
         Command::Serve(args) => serve::run(args),
         Command::Sign(args) => sign::run(&args),

@@ -27,7 +27,7 @@ fn arguments_at(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(45)?.parse().ok()
 }
 
-/// Where passwords are: in addresses with a user, and behind `--user NAME:`.
+/// Where passwords are: in addresses with a user or a token, and behind `--user NAME:`.
 fn secrets(line: &[u8]) -> Vec<Range<usize>> {
     let (mut found, mut at, mut is_user) = (Vec::new(), 0, false);
     for argument in line.split(|byte| *byte == 0) {
@@ -53,10 +53,24 @@ fn secrets(line: &[u8]) -> Vec<Range<usize>> {
             }
         });
         found.extend(password.map(|Range { start, end }| at + start..at + end));
+        found.extend(token(argument).map(|Range { start, end }| at + start..at + end));
         is_user = argument == b"--user";
         at += argument.len() + 1;
     }
     found
+}
+
+/// Where the token of a relay is: behind `jwt=` in the query.
+fn token(argument: &[u8]) -> Option<Range<usize>> {
+    let query = argument.iter().position(|byte| *byte == b'?')? + 1;
+    let mut at = query;
+    for pair in argument[query..].split(|byte| *byte == b'&') {
+        if let Some(token) = pair.strip_prefix(b"jwt=") {
+            return Some(at + pair.len() - token.len()..at + pair.len());
+        }
+        at += pair.len() + 1;
+    }
+    None
 }
 
 #[cfg(test)]
@@ -66,10 +80,11 @@ mod tests {
     #[test]
     fn passwords_are_found_and_nothing_else() {
         let line = "freshwire serve --user anna:sesame --user=bob:se:cret cam=rtsp://me:pa@ss@host:1/x?y=a:b@c \
-                    http://host:80/a me:word@host rtsp://eve@host/ --to host:1 s=nats://token@host/a";
+                    http://host:80/a me:word@host rtsp://eve@host/ --to host:1 s=nats://token@host/a \
+                    --relay https://r/a?x=1&jwt=to.ken&y";
         let bytes = line.replace(' ', "\0").into_bytes();
         let words: Vec<_> = secrets(&bytes).into_iter().map(|range| &line[range]).collect();
-        assert_eq!(words, ["sesame", "se:cret", "pa@ss", "word", "token"]);
+        assert_eq!(words, ["sesame", "se:cret", "pa@ss", "word", "token", "to.ken"]);
     }
 
     #[test]

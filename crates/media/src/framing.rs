@@ -10,7 +10,7 @@
 //! Records of any content, for browsers: [`websocket::Messages`] and [`event_stream::EventStream`].
 //!
 //! Units of a live stream, for players ([`Framer`]): [`ts`] (MPEG-TS), [`fmp4`] (MP4 over HTTP or [`websocket`]),
-//! [`interleaved`] (RTP over an RTSP connection) and [`rtmp`] (a publisher's messages).
+//! [`interleaved`] (RTP over an RTSP connection) and [`rtmp`] (a publisher's messages). [`frames`] are for the same process.
 
 mod basic;
 pub mod chunked;
@@ -19,6 +19,7 @@ mod clip;
 pub mod event_stream;
 pub mod fmp4;
 mod framer;
+pub mod frames;
 pub mod interleaved;
 pub mod length_prefixed;
 mod prefix;

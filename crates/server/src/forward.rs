@@ -1,4 +1,4 @@
-//! Streams that are published to other servers by RTMP.
+//! Streams that are published to other servers: by RTMP, or at a relay of Media over QUIC.
 //!
 //! ```text
 //!  hub::Stream ─► ring ─► policy ─► Rtmp framer ─► Seal ─► target
@@ -12,6 +12,9 @@
 mod client;
 mod error;
 mod lag;
+#[cfg(feature = "moq")]
+mod relay;
+mod shared;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,17 +23,17 @@ use freshwire::choice::Aim;
 use freshwire_media::framing::rtmp::Rtmp;
 use freshwire_media::unit::{AudioCodec, Tracks, VideoCodec};
 use tokio::io::AsyncReadExt as _;
-use tokio::sync::watch;
 
 use self::client::{Publishing, Status};
 use self::error::ForwardError;
 use self::lag::Lag;
-use crate::config::Target;
+use self::shared::{End, Forward, SILENCE, stops};
+use crate::config::{Destination, Target};
 use crate::context::Context;
 use crate::hub::{RenditionSelection, Stream, ViewRequest, Viewer};
 use crate::net::Reader;
 use crate::rtmp::wire::{CONTROL, Incoming, WireError};
-use crate::targets::{TargetState as State, TargetStatus};
+use crate::targets::TargetState as State;
 
 /// How often to see how far a target is behind, and whether it has ended.
 const LOOK: Duration = Duration::from_millis(100);
@@ -38,12 +41,15 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How often to see whether a source delivers.
 const LOOK_FOR_SOURCE: Duration = Duration::from_millis(500);
 
-/// A source that delivers nothing for so long has ended, and so has its connection to the target. As for publishers over RTSP.
-const SILENCE: Duration = Duration::from_secs(15);
-
 /// The pauses before a connection is tried again; they double. As for cameras.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The same of a relay: viewers behind it are to be back within 2 s of its restart.
+const RELAY_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(400));
+
+/// A relay that has refused a token is asked again after this long: its rules may change.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
 /// How old pictures and sound may be when they arrive, where the hub has no latency. Platforms have a delay of some seconds, so each whole
 /// picture counts; OBS drops from 700 ms of queue on, too (`drop_threshold_ms` in plugins/obs-outputs/rtmp-stream.c).
@@ -56,35 +62,16 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const FAR_BEHIND: Duration = Duration::from_secs(1);
 const BETWEEN_REPORTS: Duration = Duration::from_secs(10);
 
-/// Why a target gets no more, without a fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// The source delivers nothing, or the stream was removed.
-    Source,
-    /// The server stops.
-    Stop,
-}
-
-/// A stream and one of its targets. Its state is known to `/api/streams` as long as this exists.
-struct Forward {
-    context: Arc<Context>,
-    name: String,
-    target: Target,
-    status: Arc<TargetStatus>,
-}
-
-impl Drop for Forward {
-    fn drop(&mut self) {
-        self.context.targets.remove(&self.name, &self.target);
-    }
-}
-
 /// Publishes a stream to a target whenever its source delivers. Returns when the server stops; drop the future to end it at once.
-pub(crate) async fn run(context: Arc<Context>, name: String, target: Target) {
+pub(crate) async fn run(context: Arc<Context>, name: String, target: Destination) {
     let status = context.targets.add(&name, &target);
     let forward = Forward { context, name, target, status };
     let mut stopping = forward.context.shutdown.clone();
-    let mut pause = SHORTEST_PAUSE;
+    let (shortest, longest) = match &forward.target {
+        Destination::Rtmp(_) => (SHORTEST_PAUSE, LONGEST_PAUSE),
+        Destination::Relay(_) => RELAY_PAUSES,
+    };
+    let mut pause = shortest;
     loop {
         let stream = tokio::select! {
             stream = forward.source() => stream,
@@ -92,18 +79,28 @@ pub(crate) async fn run(context: Arc<Context>, name: String, target: Target) {
         };
         let start = Instant::now();
         forward.status.set(State::Connecting);
-        let ended = forward.serve(&stream).await;
+        let ended = match &forward.target {
+            Destination::Rtmp(target) => forward.serve(target, &stream).await,
+            #[cfg(feature = "moq")]
+            Destination::Relay(relay) => relay::announce(&forward, relay, &stream).await,
+            // Its address cannot be read then.
+            #[cfg(not(feature = "moq"))]
+            Destination::Relay(_) => return,
+        };
         let Forward { name, target, status, .. } = &forward;
         match ended {
             Ok(End::Stop) => return,
             Ok(End::Source) => {
                 tracing::info!(stream = name, %target, "no longer published: the source has ended");
                 status.set(State::Waiting);
-                pause = SHORTEST_PAUSE;
+                pause = shortest;
             }
             Err(error) => {
-                if start.elapsed() > LONGEST_PAUSE {
-                    pause = SHORTEST_PAUSE;
+                if start.elapsed() > longest {
+                    pause = shortest;
+                }
+                if error.is_refusal() {
+                    pause = REFUSED_PAUSE;
                 }
                 tracing::warn!(stream = name, %target, %error, again_in = ?pause, "not published to the target");
                 status.set(State::Retrying { reason: error.to_string() });
@@ -111,15 +108,10 @@ pub(crate) async fn run(context: Arc<Context>, name: String, target: Target) {
                     () = tokio::time::sleep(pause) => {}
                     () = stops(&mut stopping) => return,
                 }
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause = (pause * 2).min(longest);
             }
         }
     }
-}
-
-async fn stops(stopping: &mut watch::Receiver<bool>) {
-    // A sender that is gone has stopped, too.
-    let _ = stopping.wait_for(|&stops| stops).await;
 }
 
 impl Forward {
@@ -137,10 +129,10 @@ impl Forward {
     }
 
     /// One connection.
-    async fn serve(&self, stream: &Arc<Stream>) -> Result<End, ForwardError> {
+    async fn serve(&self, target: &Target, stream: &Arc<Stream>) -> Result<End, ForwardError> {
         let mut stopping = self.context.shutdown.clone();
         let published = tokio::select! {
-            published = client::publish(&self.target) => published?,
+            published = client::publish(target) => published?,
             () = stops(&mut stopping) => return Ok(End::Stop),
         };
         let Publishing { conn, incoming, message_stream, is_enhanced } = published;
@@ -160,7 +152,7 @@ impl Forward {
             catalog,
             renditions: RenditionSelection::All,
             seal: parts.seal,
-            protocol: if self.target.tls { "rtmps" } else { "rtmp" },
+            protocol: if target.tls { "rtmps" } else { "rtmp" },
             peer,
             user: None,
             only: None,
@@ -171,7 +163,7 @@ impl Forward {
         })?;
         self.status.set(State::Publishing { viewer: viewer.id() });
         tracing::info!(stream = self.name, target = %self.target, "published to the target");
-        let mut session = Session { forward: self, stream, incoming, message_stream, reported: None };
+        let mut session = Session { forward: self, target, stream, incoming, message_stream, reported: None };
         session.attend(viewer, parts.reader).await
     }
 }
@@ -192,6 +184,7 @@ fn enhanced_codec(tracks: &Tracks) -> Option<&'static str> {
 /// The connection of a target that gets the stream.
 struct Session<'a> {
     forward: &'a Forward,
+    target: &'a Target,
     stream: &'a Stream,
     incoming: Incoming,
     message_stream: u32,
@@ -230,7 +223,7 @@ impl Session<'_> {
                 () = stops(&mut stopping) => break End::Stop,
             }
         };
-        viewer.finish_with(client::farewell(self.forward.target.key(), self.message_stream));
+        viewer.finish_with(client::farewell(self.target.key(), self.message_stream));
         // The engine needs a moment for it, and the server closes when it has read it.
         let closed = async { while reader.read(&mut buffer).await.is_ok_and(|count| count > 0) {} };
         let _ = tokio::time::timeout(FAREWELL, closed).await;
@@ -264,7 +257,7 @@ impl Session<'_> {
 
     /// Says when the target falls far behind, and when it has caught up.
     fn report(&mut self, behind: Option<Duration>, viewer: &Viewer, now: Instant) {
-        let (stream, target) = (&self.forward.name, &self.forward.target);
+        let (stream, target) = (&self.forward.name, self.target);
         let is_far = behind.is_some_and(|behind| behind > FAR_BEHIND);
         let is_due = self.reported.is_none_or(|at| now.duration_since(at) >= BETWEEN_REPORTS);
         if is_far && is_due {

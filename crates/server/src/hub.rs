@@ -36,7 +36,9 @@ use shared::{Shared, lock};
 pub use crate::config::{HubConfig, MAX_ENGINES};
 pub use error::HubError;
 pub use fit::Fit;
-pub use snapshot::{RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
+pub use snapshot::{RenditionSnapshot, SourceSnapshot, SourceState, StreamSnapshot, ViewerSnapshot};
+#[cfg(feature = "moq")]
+pub(crate) use stream::{Offer, RelayReader};
 pub use stream::{Publisher, Stream};
 pub(crate) use taps::TapSink;
 pub use view_request::{LatencyError, RenditionSelection, ViewRequest, ViewSocket};

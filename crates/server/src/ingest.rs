@@ -16,6 +16,8 @@ mod outlet;
 mod pace;
 mod pattern;
 mod program;
+#[cfg(feature = "moq")]
+mod relay;
 pub mod rtsp;
 
 use tracing::{info, warn};
@@ -42,6 +44,11 @@ pub async fn run(source: Source, outlet: impl Into<Outlet>) {
             Source::Test(config) => program::test(config, &outlet).await,
             Source::Stdin => bytes::stdin(&outlet).await,
             Source::File(path) => file::play(path, &outlet).await,
+            #[cfg(feature = "moq")]
+            Source::Relay(address) => return relay::pull(address, &outlet).await,
+            // Its address cannot be read then.
+            #[cfg(not(feature = "moq"))]
+            Source::Relay(_) => return,
             Source::Rtsp(url) => match Camera::parse(url) {
                 Ok(camera) => return rtsp::pull(camera, outlet).await,
                 Err(error) => return warn!(stream, %error, "the source cannot be used"),

@@ -8,7 +8,7 @@ use freshwire::stats::PathRate;
 use serde::{Deserialize, Serialize};
 
 use crate::brokers::{BrokerSnapshot, BrokerState};
-use crate::hub::{Fit, RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
+use crate::hub::{Fit, RenditionSnapshot, SourceSnapshot, SourceState, StreamSnapshot, ViewerSnapshot};
 use crate::targets::{TargetSnapshot, TargetState};
 use crate::values::{TopicSnapshot, WatcherSnapshot};
 
@@ -19,6 +19,9 @@ pub struct StreamReport {
     pub name: String,
     /// Where it comes from; none while nobody publishes.
     pub origin: Option<String>,
+    /// The server that it is read from while somebody views it, if it has such a source.
+    #[serde(default)]
+    pub source: Option<SourceReport>,
     /// Units published.
     pub units: u64,
     /// Payload bytes published.
@@ -41,12 +44,23 @@ pub struct StreamReport {
     pub targets: Vec<TargetReport>,
 }
 
+/// A server that a stream is read from on demand.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SourceReport {
+    /// Its address, without a token.
+    pub address: String,
+    /// `connecting`, `resting` while nobody views, `reading`, or `retrying` after a failure.
+    pub state: String,
+    /// Why its connection failed, while it is retried.
+    pub reason: Option<String>,
+}
+
 /// A server that a stream is published to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TargetReport {
     /// Its address, without the key.
     pub address: String,
-    /// `waiting` for a source, `connecting`, `publishing`, or `retrying` after a failure.
+    /// `waiting` for a source, `connecting`, `announced` to a relay that does not ask for it, `publishing`, or `retrying` after a failure.
     pub state: String,
     /// Why its connection failed, while it is retried.
     pub reason: Option<String>,
@@ -342,6 +356,7 @@ impl From<&StreamSnapshot> for StreamReport {
         Self {
             name: stream.name.clone(),
             origin: stream.origin.clone(),
+            source: stream.source.as_ref().map(SourceReport::from),
             units: stream.units,
             bytes: stream.bytes,
             keys: stream.keys,
@@ -352,6 +367,16 @@ impl From<&StreamSnapshot> for StreamReport {
             viewers: stream.viewers.iter().map(ViewerReport::from).collect(),
             targets: Vec::new(),
         }
+    }
+}
+
+impl From<&SourceSnapshot> for SourceReport {
+    fn from(source: &SourceSnapshot) -> Self {
+        let reason = match &source.state {
+            SourceState::Retrying { reason } => Some(reason.clone()),
+            _ => None,
+        };
+        Self { address: source.address.clone(), state: source.state.name().to_owned(), reason }
     }
 }
 

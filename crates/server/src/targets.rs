@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::config::Target;
+use crate::config::Destination;
 
 /// What a target's connection does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub enum TargetState {
     Waiting,
     /// The connection is being established.
     Connecting,
+    /// The target knows the stream, and nobody asks it for it.
+    Announced,
     /// The target gets the stream, as the viewer of this number.
     Publishing {
         /// [`ViewerSnapshot::id`](crate::hub::ViewerSnapshot::id).
@@ -26,11 +28,12 @@ pub enum TargetState {
 }
 
 impl TargetState {
-    /// `waiting`, `connecting`, `publishing` or `retrying`.
+    /// `waiting`, `connecting`, `announced`, `publishing` or `retrying`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
             Self::Connecting => "connecting",
+            Self::Announced => "announced",
             Self::Publishing { .. } => "publishing",
             Self::Retrying { .. } => "retrying",
         }
@@ -56,7 +59,7 @@ pub struct TargetSnapshot {
 
 /// The targets of all streams.
 #[derive(Debug, Default)]
-pub(crate) struct Targets(Mutex<BTreeMap<(String, Target), Arc<TargetStatus>>>);
+pub(crate) struct Targets(Mutex<BTreeMap<(String, Destination), Arc<TargetStatus>>>);
 
 /// The state of one.
 #[derive(Debug)]
@@ -73,7 +76,7 @@ struct Inner {
 
 impl Targets {
     /// A place for a target of this stream. One that there was is replaced.
-    pub(crate) fn add(&self, stream: &str, target: &Target) -> Arc<TargetStatus> {
+    pub(crate) fn add(&self, stream: &str, target: &Destination) -> Arc<TargetStatus> {
         let inner = Inner {
             state: TargetState::Waiting,
             since: Instant::now(),
@@ -86,7 +89,7 @@ impl Targets {
         status
     }
 
-    pub(crate) fn remove(&self, stream: &str, target: &Target) {
+    pub(crate) fn remove(&self, stream: &str, target: &Destination) {
         lock(&self.0).remove(&(stream.to_owned(), target.clone()));
     }
 
@@ -110,8 +113,11 @@ impl Targets {
 impl TargetStatus {
     pub(crate) fn set(&self, state: TargetState) {
         let mut inner = lock(&self.0);
+        let was_connected = matches!(inner.state, TargetState::Publishing { .. } | TargetState::Announced);
         match &state {
-            TargetState::Publishing { .. } => inner.connections += 1,
+            TargetState::Publishing { .. } | TargetState::Announced => {
+                inner.connections += u64::from(!was_connected);
+            }
             TargetState::Retrying { .. } => inner.failures += 1,
             TargetState::Waiting | TargetState::Connecting => {}
         }
@@ -125,7 +131,7 @@ impl TargetStatus {
         lock(&self.0).behind = behind;
     }
 
-    fn snapshot(&self, target: &Target) -> TargetSnapshot {
+    fn snapshot(&self, target: &Destination) -> TargetSnapshot {
         let inner = lock(&self.0);
         TargetSnapshot {
             address: target.to_string(),

@@ -10,7 +10,7 @@ cargo=${CARGO:-cargo}
 require "$cargo" cargo
 # As the workspace's other tests are built (FRESHWIRE_FEATURES is `cargo xtask test`'s), so that nothing is compiled twice.
 messages=$(cd "$repository" &&
-    "$cargo" test --locked --quiet --workspace ${FRESHWIRE_FEATURES:+--features "$FRESHWIRE_FEATURES"} \
+    "$cargo" test --locked --quiet --workspace ${FRESHWIRE_WITHOUT:+--exclude "$FRESHWIRE_WITHOUT"} ${FRESHWIRE_FEATURES:+--features "$FRESHWIRE_FEATURES"} \
         --test kernel_ring --no-run --message-format json)
 program=$(grep -o '"executable":"[^"]*/kernel_ring-[^"]*"' <<<"$messages" | cut -d '"' -f 4)
 [ -x "$program" ] || die "cargo names no test program"

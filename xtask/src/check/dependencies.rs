@@ -10,11 +10,12 @@ const CRATES: &[(&str, &[&str])] = &[
     ("freshwire-choice", &[]),
     ("freshwire-media", &[]),
     ("freshwire-link", &[]),
+    ("freshwire-moq", &["freshwire-media"]),
     ("freshwire-a1", &["freshwire-choice"]),
     ("freshwire-io", &[]),
     ("freshwire-netns", &["freshwire-io", "freshwire-link"]),
     ("freshwire", &["freshwire-ring", "freshwire-choice", "freshwire-a1", "freshwire-io", "freshwire-media"]),
-    ("freshwire-server", &["freshwire", "freshwire-media", "freshwire-io"]),
+    ("freshwire-server", &["freshwire", "freshwire-media", "freshwire-moq", "freshwire-io"]),
     (
         "freshwire-cli",
         &[
@@ -23,6 +24,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "freshwire-link",
             "freshwire-io",
             "freshwire-media",
+            "freshwire-moq",
             "freshwire-netns",
         ],
     ),

@@ -69,6 +69,22 @@ impl Need {
     }
 }
 
+/// Whether this Rust compiles the binding to relays, which needs a newer one than the rest.
+pub(super) fn builds_relays(root: &Path) -> bool {
+    let manifest = std::fs::read_to_string(root.join("crates/moq/Cargo.toml")).unwrap_or_default();
+    let needed = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "));
+    let output = Command::new("rustc").arg("--version").stdin(Stdio::null()).output();
+    let said = output.map_or(String::new(), |output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let installed = said.strip_prefix("rustc ").and_then(minor);
+    needed.map(|text| text.trim_matches('"')).and_then(minor).is_some_and(|needed| installed >= Some(needed))
+}
+
+/// The second number of a version: of Rust 1, the one that counts.
+fn minor(version: &str) -> Option<u32> {
+    let number = version.strip_prefix("1.")?.split(|c: char| !c.is_ascii_digit()).next()?;
+    number.parse().ok()
+}
+
 /// The first of these rows of the table that is missing. `xtask/install.sh` knows how to ask for each kind.
 fn missing_row(root: &Path, rows: &[(Kind, &str)]) -> Option<String> {
     let install = root.join("xtask/install.sh");
@@ -129,6 +145,15 @@ mod tests {
         assert_eq!(missing_row(root, &[(Kind::Program, "sh"), (Kind::Program, "cat")]), None);
         let reason = missing_row(root, &[(Kind::Program, "sh"), (Kind::Program, "no-such-program")]);
         assert_eq!(reason.as_deref(), Some("the program no-such-program is missing: apt-get install "));
+    }
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert_eq!(
+            ["1.95", "1.95.0 (abc)", "1.100.1-nightly", "2.0"].map(minor),
+            [Some(95), Some(95), Some(100), None]
+        );
+        assert!(!builds_relays(Path::new("/nowhere")), "no crate, no relays");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::command::CommandLine;
-use super::needs::{CRYPTOGRAPHY, DPKG, FFMPEG, GSTREAMER_HEADERS, Need, PYTHON, SIMPY, SSH};
+use super::needs::{CRYPTOGRAPHY, DPKG, FFMPEG, GSTREAMER_HEADERS, Need, PYTHON, SIMPY, SSH, builds_relays};
 
 /// One step.
 #[derive(Clone, Debug)]
@@ -80,9 +80,11 @@ impl Step {
 
 /// All steps but the test programs: those of a gate, or of both.
 pub(super) fn all(root: &Path, gate: Option<Gate>) -> Vec<Step> {
-    let elements = GSTREAMER_HEADERS.missing(root).is_none();
-    let features = if elements { "freshwire-gst/plugin" } else { "" };
-    let workspace = Workspace { root, features, gate };
+    let elements = GSTREAMER_HEADERS.missing(root).is_none().then_some("freshwire-gst/plugin");
+    let relays = builds_relays(root).then_some(RELAYS.0);
+    let features = elements.into_iter().chain(relays).collect::<Vec<_>>().join(",");
+    let without = if relays.is_some() { "" } else { RELAYS.1 };
+    let workspace = Workspace { root, features: &features, without, gate };
     let mut steps = [workspace.first(), workspace.timed(), workspace.beside()].concat();
     steps.retain(|step| step.lane == Lane::Build || gate.is_none_or(|gate| step.gate == gate));
     steps
@@ -91,12 +93,17 @@ pub(super) fn all(root: &Path, gate: Option<Gate>) -> Vec<Step> {
 /// Packages that the product's gate does not build. `xtask/Cargo.toml` has the features that they turn on in others.
 const RESEARCH: [&str; 4] = ["--exclude", "freshwire-lab", "--exclude", "freshwire-sim"];
 
+/// The feature with relays of Media over QUIC, and the package that a Rust cannot compile which is too old for it.
+const RELAYS: (&str, &str) = ("freshwire-cli/moq", "freshwire-moq");
+
 /// Cargo gets the whole workspace, whatever a step is about: with fewer packages a dependency has fewer features, and cargo
 /// compiles it and all above it once more.
 struct Workspace<'a> {
     root: &'a Path,
     /// Features of the test programs.
     features: &'a str,
+    /// A package that is left out.
+    without: &'a str,
     gate: Option<Gate>,
 }
 
@@ -107,13 +114,15 @@ impl Workspace<'_> {
 
     /// A script that lets cargo build as the test programs are built.
     fn script(&self, name: &str, lane: Lane, path: &str) -> Step {
-        self.step(name, lane, CommandLine::new(path, &[]).with("FRESHWIRE_FEATURES", self.features))
+        let line = CommandLine::new(path, &[]).with("FRESHWIRE_FEATURES", self.features);
+        self.step(name, lane, line.with("FRESHWIRE_WITHOUT", self.without))
     }
 
     fn cargo(&self, command: &str, rest: &[&str]) -> CommandLine {
         let features: &[&str] = if self.features.is_empty() { &[] } else { &["--features", self.features] };
         let without: &[&str] = if self.gate == Some(Gate::Product) { &RESEARCH } else { &[] };
-        CommandLine::new("cargo", &[&[command, "--workspace"], without, features, rest].concat())
+        let too_new: &[&str] = if self.without.is_empty() { &[] } else { &["--exclude", self.without] };
+        CommandLine::new("cargo", &[&[command, "--workspace"], without, too_new, features, rest].concat())
     }
 
     fn first(&self) -> Vec<Step> {
@@ -259,8 +268,10 @@ mod tests {
 
     #[test]
     fn cargo_gets_the_features_before_the_rest() {
-        let workspace = Workspace { root: Path::new("/"), features: "some/feature", gate: None };
+        let workspace = Workspace { root: Path::new("/"), features: "some/feature", without: "", gate: None };
         let line = workspace.cargo("clippy", &["--", "-D", "warnings"]);
         assert_eq!(line.describe(), "cargo clippy --workspace --features some/feature -- -D warnings");
+        let older = Workspace { without: "new", features: "", ..workspace };
+        assert_eq!(older.cargo("test", &["--doc"]).describe(), "cargo test --workspace --exclude new --doc");
     }
 }

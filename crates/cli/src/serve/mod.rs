@@ -9,7 +9,8 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, ValueEnum};
 use freshwire_server::access::{Names, Password, Rights, User};
 use freshwire_server::config::{
-    Config, StreamConfig, Target, TlsFiles, default_name, link_key, parse_listen, parse_named_source,
+    Config, RelayAddress, StreamConfig, Target, TlsFiles, default_name, link_key, parse_listen,
+    parse_named_source,
 };
 use freshwire_server::ingest::Source;
 use freshwire_server::log::{self, LogEnd};
@@ -26,7 +27,7 @@ use crate::sign;
 #[derive(Args)]
 #[command(
     after_help = "Signed links (`freshwire sign`) are let in whose secret is the file's link_secret, or else the environment's \
-    FRESHWIRE_LINK_SECRET.\n\nSOURCE is `test`, `-` for standard input, a path, rtsp://HOST/PATH, or `publish` for whoever \
+    FRESHWIRE_LINK_SECRET.\n\nSOURCE is `test`, `-` for standard input, a path, rtsp://HOST/PATH, moq://HOST/PATH/NAME, or `publish` for whoever \
     publishes it; NAME=SOURCE names the stream. Values by key come from a broker with mqtt://HOST/TOPIC (mqtts://), \
     nats://HOST/SUBJECT (tls://) or nats://HOST/kv/BUCKET, each with ?ca=FILE for an authority of one's own.\nWithout a source, encoders can publish streams under any name."
 )]
@@ -59,6 +60,11 @@ pub(crate) struct ServeArgs {
     // Read later: clap's errors would show the key.
     #[arg(long = "forward", value_name = "URL")]
     forward: Vec<String>,
+    /// Announce all streams, or the named one, at this relay of Media over QUIC: [NAME=]https://HOST:PORT/PATH. A token (?jwt=) is
+    /// shown by the list of processes for a moment: prefer --config.
+    // Read later: clap's errors would show the token.
+    #[arg(long = "relay", value_name = "URL")]
+    relays: Vec<String>,
     /// Let everybody view. To publish, others than this machine's programs still need a user.
     #[arg(long)]
     open: bool,
@@ -159,12 +165,7 @@ impl ServeArgs {
     /// Adds the command line's targets to their streams.
     fn add_targets(&self, config: &mut Config) -> anyhow::Result<()> {
         for text in &self.forward {
-            // An address may have `=` behind its scheme.
-            let scheme = text.find("://").unwrap_or(text.len());
-            let (name, url) = match text.find('=').filter(|&at| at < scheme) {
-                Some(at) => (Some(&text[..at]), &text[at + 1..]),
-                None => (None, text.as_str()),
-            };
+            let (name, url) = split_name(text);
             let target: Target = url.parse().map_err(|error| anyhow!("--forward: {error}"))?;
             let mut names = config.streams.keys();
             let name = match (name, names.next(), names.next()) {
@@ -187,10 +188,34 @@ impl ServeArgs {
         Ok(())
     }
 
+    /// Adds the command line's relays to their streams.
+    fn add_relays(&self, config: &mut Config) -> anyhow::Result<()> {
+        for text in &self.relays {
+            let (name, url) = split_name(text);
+            let relay: RelayAddress = url.parse().map_err(|error| anyhow!("--relay: {error}"))?;
+            if config.streams.is_empty() {
+                bail!(
+                    "--relay: there is no stream to announce; name one, such as: freshwire serve live=publish --relay URL"
+                );
+            }
+            if let Some(name) = name.filter(|name| !config.streams.contains_key(*name)) {
+                bail!("--relay: there is no stream {name:?}; add {name}=publish, or {name}=SOURCE");
+            }
+            let streams = config.streams.iter_mut().filter(|(own, _)| name.is_none_or(|name| name == *own));
+            for (_, stream) in streams {
+                if !stream.relays.contains(&relay) {
+                    stream.relays.push(relay.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn read(&self) -> anyhow::Result<Config> {
         let mut config = self.settings()?;
         self.add_sources(&mut config)?;
         self.add_targets(&mut config)?;
+        self.add_relays(&mut config)?;
         Ok(config)
     }
 
@@ -229,6 +254,15 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         server::run(server, || args.config.is_some().then(|| args.read())).await?;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// The name of a stream in front of an address, if there is one. An address may have `=` behind its scheme.
+fn split_name(text: &str) -> (Option<&str>, &str) {
+    let scheme = text.find("://").unwrap_or(text.len());
+    match text.find('=').filter(|&at| at < scheme) {
+        Some(at) => (Some(&text[..at]), &text[at + 1..]),
+        None => (None, text),
+    }
 }
 
 /// Takes the secret of signed links from where `sign` has it, unless the file has one.
@@ -279,7 +313,13 @@ fn log(format: LogFormat, level: LevelFilter) -> anyhow::Result<LogEnd> {
         .log_internal_errors(false)
         .with_writer(move || writer.clone());
     // It warns of every box of ffmpeg's that it has no name for.
-    let targets = Targets::new().with_default(level).with_target("mp4_atom", level.min(LevelFilter::ERROR));
+    let mut targets =
+        Targets::new().with_default(level).with_target("mp4_atom", level.min(LevelFilter::ERROR));
+    // The libraries of relays warn of each failure that the server reports in its own words.
+    if level <= LevelFilter::INFO {
+        let libraries = ["moq_net", "moq_tokio", "moq_mux", "moq_sock", "web_transport_moq", "hang"];
+        targets = targets.with_targets(libraries.map(|library| (library, level.min(LevelFilter::ERROR))));
+    }
     match format {
         LogFormat::Text => {
             let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());

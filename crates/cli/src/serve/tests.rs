@@ -78,6 +78,40 @@ fn targets_belong_to_a_stream() {
 }
 
 #[test]
+#[cfg(feature = "moq")]
+fn relays_are_for_all_streams_or_one() {
+    let relays = |line: &[&str]| {
+        let config = complete(line)?;
+        let shown = |(name, stream): (&String, &StreamConfig)| {
+            stream.relays.iter().map(|relay| format!("{name} {relay}")).collect::<Vec<_>>()
+        };
+        Ok::<_, String>(config.streams.iter().flat_map(shown).collect::<Vec<_>>())
+    };
+    let all = relays(&["a=test", "b=test", "--relay", "https://r:1/x?jwt=secret"]).unwrap();
+    assert_eq!(all, ["a moq://r:1/x", "b moq://r:1/x"]);
+    let one = relays(&["a=test", "b=moq://r/x/b", "--relay", "b=http://r:1/x"]).unwrap();
+    assert_eq!(one, ["b moq+http://r:1/x"]);
+    for (line, why) in [
+        (&["--relay", "https://r/secret"][..], "there is no stream to announce"),
+        (&["a=test", "--relay", "b=https://r/secret"], "there is no stream \"b\""),
+        (&["a=test", "--relay", "rtmp://r/secret"], "write moq://"),
+        (&["a=moq://r"], "the name of the stream is missing"),
+    ] {
+        let error = relays(line).expect_err("it is refused");
+        assert!(error.contains(why) && !error.contains("secret"), "{error}");
+    }
+}
+
+#[test]
+#[cfg(not(feature = "moq"))]
+fn a_program_without_relays_says_so() {
+    let error = complete(&["a=test", "--relay", "https://r/x"]).unwrap_err();
+    assert!(error.contains("built without relays"), "{error}");
+    let error = complete(&["a=moq://r/x/a"]).unwrap_err();
+    assert!(error.contains("built without relays"), "{error}");
+}
+
+#[test]
 fn the_secret_of_links_is_where_sign_has_it() {
     let secret = |text: &str| Some(OsString::from(text));
     let mut config = Config::default();

@@ -74,7 +74,9 @@ pub(super) fn rows(look: &Look, rates: &Rates) -> Vec<[String; COLUMNS]> {
     };
     for stream in look.streams.iter().filter(is_shown) {
         let mut row = [const { String::new() }; COLUMNS];
-        row[0] = format!("{} ({})", stream.name, stream.origin.as_deref().unwrap_or("nobody publishes"));
+        let state = stream.source.as_ref().map(|source| format!("{}, {}", source.address, source.state));
+        let origin = state.as_deref().or(stream.origin.as_deref()).unwrap_or("nobody publishes");
+        row[0] = format!("{} ({origin})", stream.name);
         row[1] = format!("{} viewers", stream.viewers.len());
         row[2] = format!("{} units", stream.units);
         row[3] = format!("{} keys", stream.keys);

@@ -40,6 +40,7 @@ fn streams(bytes: u64) -> Vec<StreamReport> {
     vec![StreamReport {
         name: "live".to_owned(),
         origin: Some("test".to_owned()),
+        source: None,
         units: 250,
         bytes: 1_000_000,
         keys: 10,

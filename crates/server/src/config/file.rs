@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::str::FromStr as _;
+use std::str::FromStr;
 
 use freshwire::choice::MAX_RENDITIONS;
 use freshwire::engine::Transfer;
@@ -17,6 +18,7 @@ use super::error::{ConfigError, Fault};
 use super::hub::HubConfig;
 use super::limits::Limits;
 use super::multicast::MulticastConfig;
+use super::relay::RelayAddress;
 use super::rendition::{MAIN, check_rendition_name};
 use super::rung::{Rung, RungError};
 use super::settings::{Config, Listen, RenditionConfig, StreamConfig, TlsFiles};
@@ -184,6 +186,8 @@ struct StreamSection {
     encoder_device: Text,
     #[serde(default)]
     forward: Vec<Spanned<String>>,
+    #[serde(default)]
+    relay: Vec<Spanned<String>>,
     dscp: Text,
     priority: Value,
     max_rate: Value,
@@ -563,7 +567,8 @@ fn stream(
     }
     let ladder = ladder(&section.ladder, &renditions)?;
     let encoder = encoder(section)?;
-    let forward = forward(&section.forward)?;
+    let forward: Vec<Target> = addresses("forward", &section.forward)?;
+    let relays: Vec<RelayAddress> = addresses("relay", &section.relay)?;
     for (list, is_view) in [(&section.view, true), (&section.publish, false)] {
         for user in list.iter().flatten() {
             let Some(known) = config.access.users.get_mut(user.get_ref()) else {
@@ -578,21 +583,24 @@ fn stream(
     if network != NetworkQos::default() {
         config.hub.stream_network.insert(name.get_ref().clone(), network);
     }
-    config
-        .streams
-        .insert(name.get_ref().clone(), StreamConfig { source, renditions, ladder, encoder, forward });
+    let stream = StreamConfig { source, renditions, ladder, encoder, forward, relays };
+    config.streams.insert(name.get_ref().clone(), stream);
     Ok(())
 }
 
 /// The servers that the stream is published to.
-fn forward(addresses: &[Spanned<String>]) -> Result<Vec<Target>, Fault> {
-    let mut targets: Vec<Target> = Vec::new();
+fn addresses<T>(setting: &str, addresses: &[Spanned<String>]) -> Result<Vec<T>, Fault>
+where
+    T: FromStr<Err: fmt::Display> + fmt::Display + PartialEq,
+{
+    let mut targets: Vec<T> = Vec::new();
     for text in addresses {
         // The message leaves out the address, which has the key.
-        let target = text.get_ref().parse::<Target>();
-        let target = target.map_err(|error| Fault::new(text.span(), format!("forward: {error}")))?;
+        let target = text.get_ref().parse::<T>();
+        let target = target.map_err(|error| Fault::new(text.span(), format!("{setting}: {error}")))?;
         if targets.contains(&target) {
-            return Err(Fault::new(text.span(), format!("forward: {target} is there already with this key")));
+            let message = format!("{setting}: {target} is there already with this key");
+            return Err(Fault::new(text.span(), message));
         }
         targets.push(target);
     }

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use freshwire::network::NetworkQos;
 
 use super::base_path::BasePath;
+use super::destination::Destination;
 use super::encoder::Encoder;
 use super::error::ConfigError;
 use super::hub::HubConfig;
 use super::limits::Limits;
 use super::multicast::MulticastConfig;
 use super::origin::Origins;
+use super::relay::RelayAddress;
 use super::rung::Rung;
 use super::source::Source;
 use super::target::Target;
@@ -86,6 +88,8 @@ pub struct StreamConfig {
     pub encoder: Option<Encoder>,
     /// Servers that it is published to by RTMP.
     pub forward: Vec<Target>,
+    /// Relays of Media over QUIC at which it is announced, below these paths.
+    pub relays: Vec<RelayAddress>,
 }
 
 /// A rendition of a stream that has a source of its own.
@@ -100,7 +104,22 @@ pub struct RenditionConfig {
 impl From<Source> for StreamConfig {
     /// A stream of one rendition.
     fn from(source: Source) -> Self {
-        Self { source, renditions: Vec::new(), ladder: Vec::new(), encoder: None, forward: Vec::new() }
+        Self {
+            source,
+            renditions: Vec::new(),
+            ladder: Vec::new(),
+            encoder: None,
+            forward: Vec::new(),
+            relays: Vec::new(),
+        }
+    }
+}
+
+impl StreamConfig {
+    /// All servers that it is published to.
+    pub fn destinations(&self) -> impl Iterator<Item = Destination> + '_ {
+        let forward = self.forward.iter().cloned().map(Destination::Rtmp);
+        forward.chain(self.relays.iter().cloned().map(Destination::Relay))
     }
 }
 

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use super::broker::{BrokerAddress, BrokerAddressError};
 use super::camera::{Camera, CameraError};
 use super::pattern::PatternConfig;
+use super::relay::{RelayAddress, RelayError};
 use super::rendition::split_rendition;
 
 /// Where a stream comes from.
@@ -19,6 +20,8 @@ pub enum Source {
     File(PathBuf),
     /// A camera, by its `rtsp://` address.
     Rtsp(String),
+    /// A stream at a relay of Media over QUIC, by its `moq://` address. Read while somebody views it.
+    Relay(RelayAddress),
     /// Publishers: pictures and sound by RTSP, values by HTTP.
     Publish,
     /// A broker of values.
@@ -31,11 +34,13 @@ pub enum Source {
 pub enum SourceAddressError {
     /// Not one of a camera.
     Camera(#[from] CameraError),
+    /// Not one of a stream at a relay.
+    Relay(#[from] RelayError),
     /// Not one of a broker.
     Broker(#[from] BrokerAddressError),
 }
 
-/// `test`, `-`, `publish`, an address of a camera or a broker, or else the path of a file.
+/// `test`, `-`, `publish`, an address of a camera, a relay or a broker, or else the path of a file.
 impl FromStr for Source {
     type Err = SourceAddressError;
 
@@ -44,6 +49,11 @@ impl FromStr for Source {
             "test" => Self::Test(PatternConfig::default()),
             "-" => Self::Stdin,
             "publish" => Self::Publish,
+            url if is_relay(url) => {
+                let address: RelayAddress = url.parse()?;
+                address.broadcast()?;
+                Self::Relay(address)
+            }
             url if BrokerAddress::is_one(url) => Self::Broker(Box::new(BrokerAddress::parse(url)?)),
             url if url.contains("://") => {
                 Camera::parse(url)?;
@@ -72,6 +82,7 @@ impl fmt::Display for Source {
                 Ok(camera) => f.write_str(&camera.origin()),
                 Err(_) => f.write_str("a camera"),
             },
+            Self::Relay(address) => address.fmt(f),
             Self::Publish => f.write_str("publish"),
             Self::Broker(broker) => write!(f, "{broker}"),
         }
@@ -98,17 +109,25 @@ pub struct SourceError(String);
 /// The most characters of a stream's name.
 const MAX_NAME: usize = 64;
 
-/// Reads a source: `test`, `-` for standard input, `publish`, `rtsp://...`, the address of a broker, or a path.
+/// Whether the address is of a relay, by its scheme.
+fn is_relay(url: &str) -> bool {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    ["moq", "moq+http"].iter().any(|own| scheme.eq_ignore_ascii_case(own))
+}
+
+/// Reads a source: `test`, `-` for standard input, `publish`, `rtsp://...`, `moq://...`, the address of a broker, or a path.
 ///
 /// # Errors
 ///
 /// If it is none of these, or the URL cannot be used.
 pub fn parse_source(text: &str) -> Result<Source, SourceError> {
-    let other_scheme = text.contains("://") && !text.starts_with("rtsp://") && !BrokerAddress::is_one(text);
+    let is_known = text.starts_with("rtsp://") || is_relay(text) || BrokerAddress::is_one(text);
+    let other_scheme = text.contains("://") && !is_known;
     if text.is_empty() || other_scheme {
         let shown = text.split("://").next().unwrap_or(text);
         return Err(SourceError(format!(
-            "{shown:?} is no source; write test, -, a path, rtsp://HOST/PATH, mqtt://HOST/TOPIC, nats://HOST/SUBJECT or publish"
+            "{shown:?} is no source; write test, -, a path, rtsp://HOST/PATH, moq://HOST/PATH/NAME, mqtt://HOST/TOPIC, nats://HOST/SUBJECT \
+             or publish"
         )));
     }
     text.parse().map_err(|error: SourceAddressError| SourceError(error.to_string()))

@@ -20,6 +20,9 @@ pub(crate) enum ForwardError {
     Protocol(String),
     #[error("refuses to {step}: {reason}")]
     Refused { step: &'static str, reason: String },
+    #[cfg(feature = "moq")]
+    #[error(transparent)]
+    Relay(#[from] freshwire_moq::MoqError),
     #[error("the stream cannot be sent: {0}")]
     Hub(#[from] HubError),
     #[error("the connection ended: {0}")]
@@ -28,4 +31,15 @@ pub(crate) enum ForwardError {
     ClosedByServer,
     #[error("{0}")]
     Io(#[from] io::Error),
+}
+
+impl ForwardError {
+    /// Whether a relay has refused the token or the path. Platforms with a wrong key are tried as if they were away.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            #[cfg(feature = "moq")]
+            Self::Relay(freshwire_moq::MoqError::Refused(_)) => true,
+            _ => false,
+        }
+    }
 }

@@ -12,7 +12,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::brokers::{BrokerSnapshot, BrokerState, Refusal};
 use crate::context::Context;
-use crate::hub::{StreamSnapshot, ViewerSnapshot};
+use crate::hub::{SourceState, StreamSnapshot, ViewerSnapshot};
 use crate::log::LOST_LINES;
 use crate::targets::{TargetSnapshot, TargetState};
 use crate::values::{TopicSnapshot, WatcherSnapshot};
@@ -123,9 +123,13 @@ impl Value {
 /// Name, help, unit and how to read it.
 type Metric<T> = (&'static str, &'static str, Option<Unit>, fn(&T) -> Option<Value>);
 
-const STREAM_METRICS: [Metric<StreamSnapshot>; 12] = [
+const STREAM_METRICS: [Metric<StreamSnapshot>; 13] = [
     ("stream_up", "1 while the stream has a publisher", None, |stream| {
         Some(Value::Gauge(f64::from(u8::from(stream.origin.is_some()))))
+    }),
+    ("stream_source_up", "1 while the relay that the stream is read from has it", None, |stream| {
+        let is_up = |state: &SourceState| matches!(state, SourceState::Resting | SourceState::Reading);
+        Some(Value::Gauge(f64::from(u8::from(is_up(&stream.source.as_ref()?.state)))))
     }),
     ("stream_units", "Units published", None, |stream| Some(Value::Counter(stream.units))),
     ("stream_keys", "Keyframes published", None, |stream| Some(Value::Counter(stream.keys))),
@@ -269,11 +273,20 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 18] = [
     }),
 ];
 
-const TARGET_METRICS: [Metric<TargetSnapshot>; 4] = [
+const TARGET_METRICS: [Metric<TargetSnapshot>; 5] = [
     ("target_up", "1 while the target gets the stream", None, |target| {
         let is_up = matches!(target.state, TargetState::Publishing { .. });
         Some(Value::Gauge(f64::from(u8::from(is_up))))
     }),
+    (
+        "target_connected",
+        "1 while the target knows the stream, whether or not it asks for it",
+        None,
+        |target| {
+            let is_known = matches!(target.state, TargetState::Publishing { .. } | TargetState::Announced);
+            Some(Value::Gauge(f64::from(u8::from(is_known))))
+        },
+    ),
     (
         "target_behind",
         "By how much the target's newest unit is older than the newest one of the source",

@@ -64,6 +64,8 @@ pub(super) struct Rendition {
     pub(super) refused: Option<String>,
     /// It has had a keyframe and goes on.
     pub(super) is_present: bool,
+    /// Its source rests until somebody wants it.
+    is_idle: bool,
     key_requests: Option<mpsc::Sender<()>>,
     key_asked: Option<Instant>,
     next_picture: u64,
@@ -92,6 +94,7 @@ impl Rendition {
             is_configured: false,
             refused: None,
             is_present: false,
+            is_idle: false,
             key_requests: None,
             key_asked: None,
             next_picture: ((index as u64) << RENDITION_BITS) + 1,
@@ -169,12 +172,27 @@ impl Renditions {
         rendition.key_requests = key_requests;
         rendition.refused = None;
         (rendition.first, rendition.has_key, rendition.shares_clock) = (None, false, false);
+        rendition.is_idle = false;
         Ok(index)
     }
 
     /// The times of this rendition are those of the stream already.
     pub(super) fn share_clock(&mut self, index: usize) {
         self.all[index].shares_clock = true;
+    }
+
+    /// The source of this rendition rests until somebody wants it, or begins again.
+    pub(super) fn set_idle(&mut self, index: usize, is_idle: bool, now: Instant) {
+        let Some(rendition) = self.all.get_mut(index) else { return };
+        rendition.is_idle = is_idle;
+        if !is_idle {
+            rendition.newest = Some(now);
+        }
+    }
+
+    /// The difference from this source's times to the stream's.
+    pub(super) fn offset_ns(&self, index: usize) -> i64 {
+        self.all.get(index).map_or(0, |rendition| rendition.offset_ns)
     }
 
     /// Keeps a place for a rendition, whether or not it is published.
@@ -384,7 +402,7 @@ impl Renditions {
         for (index, rendition) in self.all.iter_mut().enumerate() {
             let is_stalled = rendition.newest.is_none_or(|at| now.duration_since(at) > STALLED);
             let is_served = rendition.origin.is_some() && rendition.refused.is_none() && rendition.has_key;
-            let is_present = is_served && !(is_stalled && is_several);
+            let is_present = is_served && (rendition.is_idle || !(is_stalled && is_several));
             if is_present != rendition.is_present {
                 rendition.is_present = is_present;
                 changes.push((index, is_present));
@@ -466,6 +484,11 @@ impl Renditions {
 }
 
 impl Rendition {
+    /// What it has, with the stream's sound.
+    pub(super) fn tracks(&self) -> Option<Arc<Tracks>> {
+        self.source.as_ref().and(self.tracks.clone())
+    }
+
     fn codec(&self) -> Option<&VideoCodec> {
         Some(&self.source.as_ref()?.video.as_ref()?.codec)
     }

@@ -14,6 +14,8 @@ pub struct StreamSnapshot {
     pub name: String,
     /// Where it comes from, `None` while nobody publishes.
     pub origin: Option<String>,
+    /// The server that it is read from while somebody views it, if it has such a source.
+    pub source: Option<SourceSnapshot>,
     /// When the newest unit came.
     pub fed: Option<Instant>,
     /// Units published.
@@ -41,6 +43,43 @@ pub struct StreamSnapshot {
     pub given_up: u64,
     /// Its viewers.
     pub viewers: Vec<ViewerSnapshot>,
+}
+
+/// A server that a stream is read from on demand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceSnapshot {
+    /// Its address, without a token.
+    pub address: String,
+    /// What the connection does.
+    pub state: SourceState,
+}
+
+/// What the connection to the source of a stream does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceState {
+    /// It is being established.
+    Connecting,
+    /// Nobody views the stream, so nothing is read.
+    Resting,
+    /// The stream is read.
+    Reading,
+    /// It failed, and is tried again after a pause.
+    Retrying {
+        /// Why it failed.
+        reason: String,
+    },
+}
+
+impl SourceState {
+    /// `connecting`, `resting`, `reading` or `retrying`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Resting => "resting",
+            Self::Reading => "reading",
+            Self::Retrying { .. } => "retrying",
+        }
+    }
 }
 
 /// One of a stream's renditions.

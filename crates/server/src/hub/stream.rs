@@ -13,7 +13,7 @@ use super::error::HubError;
 use super::fanout::{Fanout, FanoutPath, SLOTS, TrackRecord};
 use super::identity::Identity;
 use super::shared::{Shared, lock};
-use super::snapshot::{StreamSnapshot, ViewerSnapshot};
+use super::snapshot::{SourceSnapshot, StreamSnapshot, ViewerSnapshot};
 use super::sound::PendingSound;
 use super::taps::{TapSink, Taps};
 use super::view_request::{RenditionSelection, ViewRequest, ViewSocket};
@@ -50,6 +50,8 @@ struct Counters {
     keys: AtomicU64,
     encoder_failures: AtomicU64,
     encoder_hangs: AtomicU64,
+    /// Relays that somebody reads the stream from.
+    relays: AtomicU64,
 }
 
 /// The part that changes with each unit and each viewer.
@@ -59,6 +61,10 @@ struct State {
     taps: Taps,
     sound: PendingSound,
     wall: Option<(MediaTime, SystemTime)>,
+    /// When pictures were captured that are shown at a media time, where the source says it.
+    captured: Option<(MediaTime, SystemTime)>,
+    /// What it is read from on demand.
+    source: Option<SourceSnapshot>,
     /// When the newest unit came.
     fed: Option<Instant>,
 }
@@ -71,6 +77,39 @@ impl State {
         self.fanout.publish(TrackRecord { rendition, units, begins: false, published }, path);
         true
     }
+}
+
+/// The wish for a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Demand {
+    /// Somebody waits to know what the stream consists of.
+    pub(crate) is_awaited: bool,
+    /// How many view it.
+    pub(crate) viewers: usize,
+    /// The renditions that they have or want.
+    pub(crate) used: Vec<String>,
+    /// The renditions of which it is known what they need of a path.
+    pub(crate) measured: Vec<String>,
+}
+
+/// Somebody reads a stream from a relay.
+#[cfg(feature = "moq")]
+pub(crate) struct RelayReader(Arc<Stream>);
+
+#[cfg(feature = "moq")]
+impl Drop for RelayReader {
+    fn drop(&mut self) {
+        self.0.counters.relays.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A rendition that viewers can have.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    pub(crate) name: String,
+    pub(crate) tracks: Arc<Tracks>,
+    /// Bits per second, once known.
+    pub(crate) rate: Option<u64>,
 }
 
 /// The right to feed a stream; dropping it lets another one publish.
@@ -97,6 +136,8 @@ impl Stream {
             sound: PendingSound::default(),
             fed: None,
             wall: None,
+            captured: None,
+            source: None,
         };
         Ok(Self {
             name: name.to_owned(),
@@ -155,7 +196,8 @@ impl Stream {
 
     /// Which wall time belongs to which media time, as of the newest keyframe; `None` before the first unit.
     pub fn wall_clock(&self) -> Option<(MediaTime, SystemTime)> {
-        lock(&self.state).wall
+        let state = lock(&self.state);
+        state.captured.or(state.wall)
     }
 
     /// When its newest unit came; `None` before the first.
@@ -167,6 +209,9 @@ impl Stream {
     /// captured first, and shown later.
     pub(crate) fn capture_clock(&self) -> Option<(MediaTime, SystemTime)> {
         let state = lock(&self.state);
+        if state.captured.is_some() {
+            return state.captured;
+        }
         let (media, wall) = state.wall?;
         let reorder = state.fanout.reorder(state.fanout.renditions.reference());
         Some((media, wall.checked_sub(reorder)?))
@@ -258,9 +303,53 @@ impl Stream {
         state.fanout.renditions.ask_for_key(0);
     }
 
+    /// Says what it is read from on demand, and what that connection does; `None`: it has no such source any more.
+    pub(crate) fn set_source(&self, source: Option<SourceSnapshot>) {
+        lock(&self.state).source = source;
+    }
+
+    /// The wish for the stream at this moment.
+    pub(crate) fn demand(&self) -> Demand {
+        let state = lock(&self.state);
+        let used = state.fanout.queues.iter().fold(0, |used, queue| used | queue.uses());
+        let mut demand = Demand { viewers: state.fanout.queues.len(), ..Demand::default() };
+        demand.is_awaited = self.tracks.borrow().is_none() && self.tracks.receiver_count() > 0;
+        for (index, rendition) in state.fanout.renditions.all().iter().enumerate() {
+            if used & 1 << index != 0 {
+                demand.used.push(rendition.name.clone());
+            }
+            if state.fanout.policy.cost(index).is_some() {
+                demand.measured.push(rendition.name.clone());
+            }
+        }
+        demand
+    }
+
+    /// The renditions that viewers can have now, with their tracks and the bits per second that they need of a path.
+    pub(crate) fn offers(&self) -> Vec<Offer> {
+        let state = lock(&self.state);
+        let all = state.fanout.renditions.all().iter().enumerate();
+        let offers = all.filter(|(_, rendition)| rendition.is_present).filter_map(|(index, rendition)| {
+            let tracks = rendition.tracks()?;
+            let cost = state.fanout.policy.cost(index);
+            let rate = cost.map(|cost| cost.bytes_per_sec.saturating_mul(8));
+            Some(Offer { name: rendition.name.clone(), tracks, rate })
+        });
+        offers.collect()
+    }
+
     /// How many viewers may have other renditions than the main one.
     pub(crate) fn choosing_viewers(&self) -> usize {
-        lock(&self.state).fanout.queues.iter().filter(|queue| queue.allowed != 1).count()
+        let relays = self.counters.relays.load(Ordering::Relaxed);
+        let viewers = lock(&self.state).fanout.queues.iter().filter(|queue| queue.allowed != 1).count();
+        viewers.saturating_add(usize::try_from(relays).unwrap_or(usize::MAX))
+    }
+
+    /// Says that somebody reads the stream from a relay, and may choose there, until the guard goes.
+    #[cfg(feature = "moq")]
+    pub(crate) fn read_from_relay(self: &Arc<Self>) -> RelayReader {
+        self.counters.relays.fetch_add(1, Ordering::Relaxed);
+        RelayReader(Arc::clone(self))
     }
 
     /// An encoder of its ladder has ended and is started again; `hangs`: it was ended.
@@ -304,7 +393,7 @@ impl Stream {
         let used = u64::from(config.blocks) - producer.free_blocks() as u64;
         let queues: Vec<_> = state.fanout.queues.iter().map(ViewerQueue::counts).collect();
         let origin = state.fanout.renditions.origin().map(str::to_owned);
-        let fed = state.fed;
+        let (fed, source) = (state.fed, state.source.clone());
         let renditions = state.fanout.rendition_snapshots();
         let ring_faults = state.fanout.sender.producer().bad_values();
         let (given_up, lost) = (state.fanout.given_up, state.fanout.lost);
@@ -313,6 +402,7 @@ impl Stream {
         StreamSnapshot {
             name: self.name.clone(),
             origin,
+            source,
             fed,
             units: load(&self.counters.units),
             bytes: load(&self.counters.bytes),
@@ -440,6 +530,22 @@ impl Publisher {
         lock(&self.stream.state).fanout.renditions.share_clock(self.rendition);
     }
 
+    /// Says that the source rests until a viewer wants this rendition, or that it goes on. Viewers can want it meanwhile.
+    pub fn set_idle(&mut self, is_idle: bool) {
+        let mut state = lock(&self.stream.state);
+        state.fanout.renditions.set_idle(self.rendition, is_idle, Instant::now());
+        state.fanout.follow(&self.stream.name, Instant::now());
+    }
+
+    /// Says when pictures were captured that are shown at this media time, for a source that knows it. Without it, they are captured
+    /// when they come.
+    pub fn captured(&mut self, media: MediaTime, at: SystemTime) {
+        let mut state = lock(&self.stream.state);
+        let offset = state.fanout.renditions.offset_ns(self.rendition);
+        let media = MediaTime::from_nanos(media.as_nanos().saturating_add(offset));
+        state.captured = Some((media, at));
+    }
+
     /// Publishes a unit, and writes it to the viewers where the engine rests. Never waits for a viewer.
     pub fn push(&mut self, unit: Unit) {
         self.stream.push(self.rendition, unit);
@@ -452,6 +558,9 @@ impl Drop for Publisher {
         state.flush_sound(FanoutPath::Direct);
         state.fanout.serve();
         let tracks = state.fanout.renditions.leave(self.rendition);
+        if state.fanout.renditions.origin().is_none() {
+            state.captured = None;
+        }
         state.fanout.follow(&self.stream.name, Instant::now());
         drop(state);
         if let Some(tracks) = tracks {

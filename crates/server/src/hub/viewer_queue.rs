@@ -84,6 +84,16 @@ impl ViewerQueue {
         is_selected && !self.starts_at.iter().flatten().any(|&seq| rendition_of(seq) == Some(rendition))
     }
 
+    /// The renditions that it has or wants, as bits; those that it may have while that is open.
+    pub(super) fn uses(&self) -> u8 {
+        if self.is_paused {
+            return 0;
+        }
+        let Selected { current, wanted, .. } = self.selection.get();
+        let bits = [current, wanted].into_iter().flatten().fold(0, |bits, index| bits | 1 << index);
+        if bits == 0 { self.allowed } else { bits }
+    }
+
     /// The rendition to begin with.
     pub(super) fn first_rendition(&self, renditions: &Renditions) -> usize {
         let may_have = |&index: &usize| self.allowed & 1 << index != 0;

@@ -17,6 +17,18 @@ impl Outlet {
         Self { stream, rendition: Some(name.to_owned()) }
     }
 
+    /// The stream.
+    #[cfg(feature = "moq")]
+    pub(crate) fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+
+    /// Whether it is one rendition of the stream.
+    #[cfg(feature = "moq")]
+    pub(crate) fn is_rendition(&self) -> bool {
+        self.rendition.is_some()
+    }
+
     /// The name of the stream, with that of the rendition behind `~`.
     pub fn name(&self) -> String {
         match &self.rendition {

@@ -3,19 +3,19 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
-use crate::config::{StreamConfig, Target};
+use crate::config::{Destination, StreamConfig};
 use crate::context::Context;
 use crate::forward;
 
 /// The running connections to targets, by stream and target. Dropping it ends them.
 #[derive(Default)]
-pub(super) struct Forwards(BTreeMap<(String, Target), JoinHandle<()>>);
+pub(super) struct Forwards(BTreeMap<(String, Destination), JoinHandle<()>>);
 
 impl Forwards {
     /// Starts new ones, ends those that are gone and leaves the rest alone.
     pub(super) fn apply(&mut self, context: &Arc<Context>, wanted: &BTreeMap<String, StreamConfig>) {
-        let is_wanted = |name: &String, target: &Target| {
-            wanted.get(name).is_some_and(|stream| stream.forward.contains(target))
+        let is_wanted = |name: &String, target: &Destination| {
+            wanted.get(name).is_some_and(|stream| stream.destinations().any(|other| other == *target))
         };
         self.0.retain(|(name, target), task| {
             let stays = is_wanted(name, target);
@@ -26,7 +26,7 @@ impl Forwards {
             stays
         });
         let targets =
-            wanted.iter().flat_map(|(name, stream)| stream.forward.iter().map(move |to| (name, to)));
+            wanted.iter().flat_map(|(name, stream)| stream.destinations().map(move |to| (name, to)));
         for (name, target) in targets {
             let start = || {
                 let (context, name, target) = (Arc::clone(context), name.clone(), target.clone());

@@ -77,7 +77,8 @@ impl Sources {
         let stays = |name: &String, running: &mut RunningSource| {
             // Targets come and go by themselves.
             let same = |wanted: &StreamConfig| {
-                let with_targets = StreamConfig { forward: wanted.forward.clone(), ..running.config.clone() };
+                let (forward, relays) = (wanted.forward.clone(), wanted.relays.clone());
+                let with_targets = StreamConfig { forward, relays, ..running.config.clone() };
                 *wanted == with_targets
             };
             wanted.get(name).is_some_and(same)
@@ -115,7 +116,9 @@ impl Sources {
             self.running
                 .insert(name.clone(), RunningSource { config: wanted.clone(), tasks, _broker: broker });
         }
-        let delivering = self.running.iter().filter(|(_, running)| running.config.source.is_fetched());
+        // What a relay has is fetched on demand.
+        let is_steady = |source: &Source| source.is_fetched() && !matches!(source, Source::Relay(_));
+        let delivering = self.running.iter().filter(|(_, running)| is_steady(&running.config.source));
         self.expected.send_replace(delivering.map(|(name, _)| name.clone()).collect());
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! A stream that goes to many servers over relays: how old it is at each of them, what goes over each line, and what happens when one
-//! of them is killed.
+//! A stream that goes to many servers over relays. How old is it at each of them, what goes over each line, and what happens when one of
+//! them is killed?
 //!
 //! ```text
 //!  clip ─┬─► origin ─► relay-a ═══ relay-b ─► edge-1 ─► viewers, one of them behind a slow line
@@ -419,7 +419,7 @@ mod tests {
 
     /// The goals stand beside numbers that can miss them.
     #[test]
-    fn what_is_measured_is_judged() {
+    fn each_number_is_judged() {
         let mut report = Report::default();
         for (name, _) in PLACES {
             report.add(BENCH, &format!("age, p50: {name}"), Unit::Nanoseconds, 1e9);

@@ -82,6 +82,33 @@ pub(crate) fn browsed(listen: SocketAddr) -> anyhow::Result<Command> {
     Ok(command)
 }
 
+fn freshwire(words: &str) -> anyhow::Result<Command> {
+    // Programs: own
+    let mut command = Command::new(product::program()?);
+    command.args(words.split(' '));
+    Ok(command)
+}
+
+/// A relay of Media over QUIC.
+pub(crate) fn relay(listen: SocketAddr) -> anyhow::Result<Command> {
+    freshwire(&format!("relay --listen {listen}"))
+}
+
+/// Freshwire's server, which announces the MPEG-TS on its standard input at a relay.
+pub(crate) fn origin(relay: SocketAddr) -> anyhow::Result<Command> {
+    freshwire(&format!(
+        "serve live=- --listen-http none --listen-internal none --listen-rtsp none --listen-rtmp none --listen-webrtc none --relay http://{relay}/tree"
+    ))
+}
+
+/// Freshwire's server, which serves what that one announces.
+pub(crate) fn edge(listen: SocketAddr, relay: SocketAddr) -> anyhow::Result<Command> {
+    freshwire(&format!(
+        "serve live=moq+http://{relay}/tree/live --open --listen-http none --listen-internal none --listen-rtmp none --listen-webrtc none \
+         --listen-rtsp {listen}"
+    ))
+}
+
 /// Freshwire's server, which waits for somebody to publish the stream `live` by RTSP at `listen`.
 pub(crate) fn published(listen: SocketAddr) -> anyhow::Result<Command> {
     // Programs: own

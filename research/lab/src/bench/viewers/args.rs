@@ -37,6 +37,8 @@ pub(super) enum Against {
     UdpWhole,
     /// The live server, with WebRTC. Each viewer has a thread of this program: for some hundreds.
     Whep,
+    /// The live server as the edge of a relay; only the edge counts. Needs `freshwire` with the feature `moq`.
+    Edge,
 }
 
 impl Against {
@@ -47,6 +49,7 @@ impl Against {
             Self::Udp => Subject::Udp(Datagrams::Single),
             Self::UdpWhole => Subject::Udp(Datagrams::Whole),
             Self::Whep => Subject::Whep,
+            Self::Edge => Subject::Edge,
         }
     }
 }

@@ -37,6 +37,8 @@ pub(in crate::bench) enum Subject {
     Udp(load::Datagrams),
     /// Freshwire's, whose viewers ask for WebRTC over HTTP.
     Whep,
+    /// Freshwire's as an edge: it reads the stream at a relay, where another server announces it.
+    Edge,
     /// Freshwire's, whose stream a camera publishes by RTSP.
     Published,
     /// MediaMTX, whose stream a camera publishes by RTSP.
@@ -54,6 +56,7 @@ impl Subject {
             Self::Udp(load::Datagrams::Single) => "Freshwire, UDP".into(),
             Self::Udp(load::Datagrams::Whole) => "Freshwire, UDP to viewers with UDP_GRO".into(),
             Self::Whep => "Freshwire, WebRTC".into(),
+            Self::Edge => "Freshwire, edge of a relay".into(),
             Self::Published => "Freshwire, published".into(),
             Self::Mediamtx => "MediaMTX, published".into(),
             Self::Bare => "bare writes".into(),
@@ -75,11 +78,17 @@ impl Subject {
                 command
             }
             Self::Whep => server::browsed(address)?,
+            Self::Edge => server::edge(address, relay_beside(address))?,
             Self::Published => server::published(address)?,
             Self::Mediamtx => server::mediamtx(address, &log.with_file_name("mediamtx.yml"))?,
             Self::Bare => worker_command(Worker::Bare)?,
         })
     }
+}
+
+/// Where the relay of an edge listens: the same port of another address of this machine.
+fn relay_beside(edge: SocketAddr) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), edge.port()))
 }
 
 fn worker_command(worker: Worker) -> anyhow::Result<Command> {
@@ -92,7 +101,8 @@ fn worker_command(worker: Worker) -> anyhow::Result<Command> {
 /// A subject at work: it has the stream's first access units and accepts viewers.
 pub(in crate::bench) struct Serving {
     process: ChildGuard,
-    _publisher: Option<ChildGuard>,
+    /// What brings it the stream.
+    _publishers: Vec<ChildGuard>,
     address: SocketAddr,
     subject: Subject,
     clip: Arc<Clip>,
@@ -117,13 +127,23 @@ impl Serving {
             let _ = setpriority_process(Some(pid), DEFAULT_NICE);
         }
         let mut input = process.stdin.take().context("the server has no input")?;
-        let mut publisher = None;
+        let mut publishers = Vec::new();
+        if subject == Subject::Edge {
+            let relay = relay_beside(address);
+            for mut command in [server::relay(relay)?, server::origin(relay)?] {
+                let log = publisher_log.try_clone().context("cannot share the log")?;
+                command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
+                let mut child = ChildGuard(command.spawn().context("cannot start the relay and the origin")?);
+                input = child.stdin.take().context("the origin has no input")?;
+                publishers.push(child);
+            }
+        }
         if subject.is_published() {
             server::wait_until_it_listens(&mut process, || anyhow::Ok(TcpStream::connect(address)))?;
             let mut child =
                 ffmpeg::publisher(address).stderr(publisher_log).spawn().context("cannot run ffmpeg")?;
             input = child.stdin.take().context("the publisher has no input")?;
-            publisher = Some(ChildGuard(child));
+            publishers.push(ChildGuard(child));
         }
         let fed = freshwire_io::now() + FEED_LEAD;
         if subject == Subject::Bare {
@@ -135,7 +155,8 @@ impl Serving {
             std::thread::spawn(move || source.feed(input, fed));
         }
         server::wait_until_it_listens(&mut process, || anyhow::Ok(TcpStream::connect(address)))?;
-        let serving = Self { process, _publisher: publisher, address, subject, clip: Arc::clone(clip), fed };
+        let serving =
+            Self { process, _publishers: publishers, address, subject, clip: Arc::clone(clip), fed };
         crate::scenario::wait_until(fed + FEED_LEAD);
         Ok(serving)
     }

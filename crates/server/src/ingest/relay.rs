@@ -1,0 +1,104 @@
+//! A stream at a relay of Media over QUIC, read while somebody views it.
+//!
+//! ```text
+//!  relay ─► freshwire_moq::TrackReader, one for each rendition that is used ─► Assembler ─► hub::Publisher
+//!                            and one for the sound, for all of them
+//! ```
+//!
+//! The catalog is always read: it is a few hundred bytes whenever it changes. Media is asked for by the first viewer, and no more after the
+//! last. Media times are the publisher's wall clock, so renditions share it, and the age of pictures is known here.
+
+mod edge;
+mod names;
+
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use freshwire_moq::{MoqError, Subscription};
+use tracing::{info, warn};
+
+use self::edge::Edge;
+use super::outlet::Outlet;
+use crate::config::RelayAddress;
+use crate::hub::{SourceSnapshot, SourceState};
+
+/// The pauses before a relay is tried again. Viewers are to be back within 2 s of its restart.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+
+/// A relay that has refused a token is asked again after this long: its rules may change.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+
+/// A failure that lasts is reported again after this long.
+const BETWEEN_REPORTS: Duration = Duration::from_secs(30);
+
+/// How often to see whether somebody views.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Feeds the stream from the relay. Never returns; drop the future to stop.
+pub(super) async fn pull(address: &RelayAddress, outlet: &Outlet) {
+    let mut pause = FIRST_PAUSE;
+    let mut reported: Option<(String, Instant)> = None;
+    let said = Said { address, outlet };
+    loop {
+        let start = Instant::now();
+        said.state(SourceState::Connecting);
+        let Err(error) = follow(&said).await;
+        let text = error.to_string();
+        said.state(SourceState::Retrying { reason: text.clone() });
+        let is_new =
+            reported.as_ref().is_none_or(|(before, at)| *before != text || at.elapsed() > BETWEEN_REPORTS);
+        if is_new {
+            warn!(stream = outlet.name(), relay = %address, %error, "no stream from the relay; it is tried again and again");
+            reported = Some((text, Instant::now()));
+        }
+        if start.elapsed() > LONGEST_PAUSE {
+            pause = FIRST_PAUSE;
+        }
+        if matches!(error, MoqError::Refused(_)) {
+            pause = REFUSED_PAUSE;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// What people see of the connection, for as long as the source is configured.
+struct Said<'a> {
+    address: &'a RelayAddress,
+    outlet: &'a Outlet,
+}
+
+impl Said<'_> {
+    fn state(&self, state: SourceState) {
+        let address = self.address.to_string();
+        self.outlet.stream().set_source(Some(SourceSnapshot { address, state }));
+    }
+}
+
+impl Drop for Said<'_> {
+    fn drop(&mut self) {
+        self.outlet.stream().set_source(None);
+    }
+}
+
+/// One connection.
+async fn follow(said: &Said<'_>) -> Result<Infallible, MoqError> {
+    let Said { address, outlet } = *said;
+    let (url, name) = address.broadcast().map_err(|error| MoqError::Catalog(error.to_string()))?;
+    let mut subscription = Subscription::open(&url, &name).await?;
+    let mut edge = Edge::new(outlet, address.to_string());
+    edge.list(subscription.listing().await?);
+    info!(stream = outlet.name(), relay = %address, "the relay has the stream; it is read while somebody views it");
+    let mut look = tokio::time::interval(LOOK);
+    loop {
+        tokio::select! {
+            listing = subscription.listing() => edge.list(listing?),
+            read = edge.next() => edge.take(read),
+            _ = look.tick() => {
+                edge.follow_demand(&subscription);
+                said.state(if edge.is_resting() { SourceState::Resting } else { SourceState::Reading });
+            }
+        }
+    }
+}

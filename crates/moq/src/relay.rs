@@ -181,7 +181,7 @@ mod tests {
         assert!(open(&wrong).contains("write demo/** or **"), "{}", open(&wrong));
         let peer =
             RelayConfig { public: vec!["**".to_owned()], peers: vec!["host:1".to_owned()], ..config.clone() };
-        assert!(open(&peer).contains("a peer is no address"), "{}", open(&peer));
+        assert!(open(&peer).contains("a full URL"), "{}", open(&peer));
         let files = RelayIdentity::Files("/nowhere/c.pem".into(), "/nowhere/k.pem".into());
         let files = RelayConfig { public: vec!["**".to_owned()], identity: files, ..config };
         assert!(!open(&files).is_empty());

@@ -32,7 +32,7 @@ pub enum RelayError {
     Blank,
     /// This program has no binding to relays.
     #[error(
-        "this program is built without relays of Media over QUIC; build it with --features freshwire-cli/moq (Rust 1.95 or newer)"
+        "this program is built without relays of Media over QUIC; build it with the feature `moq` and Rust 1.95 or newer"
     )]
     NotBuilt,
 }

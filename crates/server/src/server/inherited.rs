@@ -79,7 +79,7 @@ pub(super) fn enter(addresses: &[Address], config: &mut Config) -> Result<(), Se
     for &Address { protocol, address } in addresses {
         let is_tls = ["rtsps", "rtmps", "https"].contains(&protocol);
         if is_tls && config.tls.is_none() {
-            let reason = "there is no certificate: --tls CERTIFICATE KEY, or [tls] in the file".to_owned();
+            let reason = "there is no certificate; name one in [tls] of the configuration".to_owned();
             return Err(ServeError::Inherited { name: protocol.to_owned(), reason });
         }
         let place = match protocol {

@@ -21,12 +21,12 @@ fn refusal(edge: &Scene) -> Option<String> {
     }
 }
 
-/// The state of the origin's only target, with the reason if it has one.
+/// The state of the origin's only target, with the reason if it has one. It is absent until its task has started.
 fn target(origin: &Scene) -> (String, Option<String>) {
     let text = origin.get("/api/streams");
     let streams: Vec<StreamReport> = serde_json::from_str(&text).expect("a report");
-    let target = streams[0].targets.first().expect("a target").clone();
-    (target.state, target.reason)
+    let target = streams.first().and_then(|stream| stream.targets.first()).cloned();
+    target.map_or_else(|| ("absent".to_owned(), None), |target| (target.state, target.reason))
 }
 
 #[test]

@@ -25,9 +25,9 @@ pub struct Live {
 }
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every receiver has a screen")]
 enum Pictures {
     Screen(Screen),
-    // Few receivers have one, and it is large.
     Frames(Box<Frames>),
 }
 

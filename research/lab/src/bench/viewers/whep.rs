@@ -1,4 +1,5 @@
 //! Viewers by WebRTC: what comes is decrypted, as in a browser, and not decoded.
+#![expect(clippy::disallowed_methods, reason = "str0m has the standard library's instants")]
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};

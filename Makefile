@@ -82,7 +82,7 @@ install-test:
 	@xtask/install.sh test
 
 fuzz: ## every property test for FUZZ_MS milliseconds
-	BOLERO_RANDOM_TEST_TIME_MS=$(FUZZ_MS) BOLERO_RANDOM_ITERATIONS=1000000000 $(CARGO) test --release --workspace
+	BOLERO_RANDOM_TEST_TIME_MS=$(FUZZ_MS) BOLERO_RANDOM_ITERATIONS=1000000000 $(CARGO) test --release --workspace --features freshwire-cli/moq
 
 # Records through Python and C in `make memory`; a hundredth of them in `make test`.
 MEMORY_RECORDS ?= 100000000

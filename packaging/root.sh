@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What `make test` needs, in a clean Debian: runs the installation there and asks for each requirement, then runs every block of the
-# documents (the long form). The root file system is that of packaging/test.sh; Rust and the built commands are this machine's. As root.
+# documents (the long form). The root file system is that of packaging/test.sh; Rust, at least 1.95, and the built commands are this machine's. As root.
 # `root.sh --ask` leaves the documents out.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -348,6 +348,10 @@ def main():
             print(f"skipped          {document}: {begin.splitlines()[0]}: GStreamer's headers are missing")
             skipped += 1
             continue
+        if "relays" in fields.get("needs", "") and os.environ.get("FRESHWIRE_WITHOUT") and os.environ.get("CI") != "true":
+            print(f"skipped          {document}: {begin.splitlines()[0]}: Rust 1.95 is missing")
+            skipped += 1
+            continue
         if "go2rtc" in fields.get("needs", "") and not GO2RTC.exists():
             print(f"skipped          {document}: {begin.splitlines()[0]}: go2rtc is missing; `make neighbours` builds it")
             skipped += 1

@@ -16,6 +16,8 @@ pub(super) enum Need {
     Namespaces,
     /// What boots a guest with a stock kernel.
     Guests,
+    /// A Rust for the binding to relays, which needs a newer one than the rest.
+    Relays,
     /// Rows of the table of requirements.
     Rows(&'static [(Kind, &'static str)]),
     /// Everything that the table has for `make test`: what some test program may call.
@@ -62,6 +64,9 @@ impl Need {
                 succeeds(&root.join("host/kernel/guest/run.sh").to_string_lossy(), &["--check"]),
                 "a guest cannot be booted: host/kernel/guest/run.sh --check says what is missing",
             ),
+            Self::Relays => {
+                (builds_relays(root), "Rust 1.95 is missing (freshwire-moq): rustup update stable")
+            }
             Self::Rows(rows) => return missing_row(root, rows),
             Self::All => return missing_at_all(root),
         };
@@ -69,8 +74,8 @@ impl Need {
     }
 }
 
-/// Whether this Rust compiles the binding to relays, which needs a newer one than the rest.
-pub(super) fn builds_relays(root: &Path) -> bool {
+/// Whether this Rust compiles the binding to relays.
+fn builds_relays(root: &Path) -> bool {
     let manifest = std::fs::read_to_string(root.join("crates/moq/Cargo.toml")).unwrap_or_default();
     let needed = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "));
     let output = Command::new("rustc").arg("--version").stdin(Stdio::null()).output();
@@ -153,7 +158,7 @@ mod tests {
             ["1.95", "1.95.0 (abc)", "1.100.1-nightly", "2.0"].map(minor),
             [Some(95), Some(95), Some(100), None]
         );
-        assert!(!builds_relays(Path::new("/nowhere")), "no crate, no relays");
+        assert!(Need::Relays.missing(Path::new("/nowhere")).is_some(), "no crate, no relays");
     }
 
     #[test]

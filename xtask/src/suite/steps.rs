@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::command::CommandLine;
-use super::needs::{CRYPTOGRAPHY, DPKG, FFMPEG, GSTREAMER_HEADERS, Need, PYTHON, SIMPY, SSH, builds_relays};
+use super::needs::{CRYPTOGRAPHY, DPKG, FFMPEG, GSTREAMER_HEADERS, Need, PYTHON, SIMPY, SSH};
 
 /// One step.
 #[derive(Clone, Debug)]
@@ -81,7 +81,7 @@ impl Step {
 /// All steps but the test programs: those of a gate, or of both.
 pub(super) fn all(root: &Path, gate: Option<Gate>) -> Vec<Step> {
     let elements = GSTREAMER_HEADERS.missing(root).is_none().then_some("freshwire-gst/plugin");
-    let relays = builds_relays(root).then_some(RELAYS.0);
+    let relays = Need::Relays.missing(root).is_none().then_some(RELAYS.0);
     let features = elements.into_iter().chain(relays).collect::<Vec<_>>().join(",");
     let without = if relays.is_some() { "" } else { RELAYS.1 };
     let workspace = Workspace { root, features: &features, without, gate };
@@ -131,8 +131,11 @@ impl Workspace<'_> {
             self.step("format", Lane::First, CommandLine::new("cargo", &["fmt", "--all", "--", "--check"])),
             self.step("check", Lane::First, CommandLine::new("cargo", &["xtask", "check"])),
             // The same commit gives the same verdict; other seeds are what `make fuzz` is for.
-            self.step("tests", Lane::Build, build.with("BOLERO_RANDOM_SEED", "20260101"))
-                .wants(&[Need::Namespaces, Need::All]),
+            self.step("tests", Lane::Build, build.with("BOLERO_RANDOM_SEED", "20260101")).wants(&[
+                Need::Namespaces,
+                Need::All,
+                Need::Relays,
+            ]),
         ]
     }
 
@@ -217,8 +220,11 @@ impl Workspace<'_> {
             .needs(&[Need::Lab]),
             // The packages that need no compiler; `make packages-test` has the others.
             beside("packages", CommandLine::new("packaging/check.sh", &[])).needs(&[DPKG]),
-            // The first time an environment for the step `python`, and what that tests.
-            beside("wheel", CommandLine::new("xtask/python.sh", &["--build"])).needs(&[PYTHON]),
+            // The first time an environment for the step `python`, and what that tests. Cargo lets it wait until the test programs are built.
+            Step {
+                limit: minutes(60),
+                ..beside("wheel", CommandLine::new("xtask/python.sh", &["--build"])).needs(&[PYTHON])
+            },
             beside("doc-tests", self.cargo("test", &["--doc"])),
         ];
         let rest = rest.into_iter().map(|step| step.of(Gate::Rest));

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use super::viewer::{OpenUnits, Units};
 use super::{Framer, Piece};
 use crate::unit::{Catalog, Kind, MediaTime, UnitHead};
-use crate::video::repeater::Repeater;
 
 /// Bytes of a head.
 pub const HEAD_BYTES: usize = 13;
@@ -27,7 +26,6 @@ const SOUND: u8 = 2;
 pub struct Frames {
     units: Units,
     open_units: OpenUnits<Open>,
-    repeater: Repeater,
 }
 
 /// A unit in progress.
@@ -76,19 +74,12 @@ fn head_of(head: &UnitHead, is_key: bool, len: u32) -> [u8; HEAD_BYTES] {
 impl Frames {
     /// A framer for a viewer of the stream with this catalog.
     pub fn new(catalog: Arc<Catalog>) -> Self {
-        Self { units: Units::new(catalog), open_units: OpenUnits::default(), repeater: Repeater::default() }
+        Self { units: Units::new(catalog), open_units: OpenUnits::default() }
     }
 
     fn open(&mut self, seq: u64, len: u32) -> Option<Open> {
-        let head = self.units.find(seq, len)?;
-        let is_picture = head.kind == Kind::Video;
-        if len == 0 || (is_picture && !self.repeater.allows(&head)) {
-            return None;
-        }
+        let head = self.units.find(seq, len).filter(|_| len > 0)?;
         self.units.accept(&head);
-        if is_picture {
-            self.repeater.sent(&head);
-        }
         Some(Open { head: head_of(&head, head.key, len), len })
     }
 }
@@ -107,14 +98,12 @@ impl Framer for Frames {
     }
 
     fn missed(&mut self, seq: u64) {
-        if let Some(head) = self.units.of(Kind::Video, seq) {
-            self.repeater.missed(head);
-        }
+        self.units.missed(seq);
     }
 
     fn replace(&mut self, out: &mut Vec<u8>) -> usize {
         let mut repetitions = 0;
-        for (head, nals) in self.repeater.repetitions() {
+        for (head, nals) in self.units.repetitions() {
             let len: usize = nals.iter().map(|nal| 4 + nal.len()).sum();
             let Ok(len) = u32::try_from(len) else { continue };
             out.extend_from_slice(&head_of(&head, false, len));

@@ -27,7 +27,6 @@ use self::chunks::{Message, Messages, Type};
 use super::viewer::{self, OpenUnits, Units};
 use super::{Framer, Piece};
 use crate::unit::{AudioTrack, Catalog, Kind, MediaTime, Tracks, UnitHead, VideoCodec, VideoTrack};
-use crate::video::repeater::Repeater;
 
 /// The media messages of a publisher, from the answer to `publish` on. The publisher has announced [`CHUNK_BYTES`] before
 /// (Set Chunk Size).
@@ -44,7 +43,6 @@ pub struct Rtmp {
     /// Whole messages and the first bytes of the unit in progress, before its payload.
     lead: Vec<u8>,
     open_units: OpenUnits<Open>,
-    repeater: Repeater,
 }
 
 /// A unit in progress.
@@ -69,18 +67,13 @@ impl Rtmp {
             audio: None,
             lead: Vec::new(),
             open_units: OpenUnits::default(),
-            repeater: Repeater::default(),
         }
     }
 
     /// Prepares the message of a unit; `None` if it has to be skipped.
     fn open(&mut self, seq: u64, len: u32) -> Option<Open> {
-        let head = self.units.find(seq, len)?;
-        let is_picture = head.kind == Kind::Video;
-        if !is_whole(&head) || (is_picture && !self.repeater.allows(&head)) {
-            return None;
-        }
-        let can_begin = head.key || !is_picture;
+        let head = self.units.find(seq, len).filter(|head| is_whole(head))?;
+        let can_begin = head.key || head.kind == Kind::Audio;
         if can_begin {
             self.describe(&head)?;
         }
@@ -91,9 +84,6 @@ impl Rtmp {
         let mut message = self.messages.begin(kind, at, bytes, &mut self.lead)?;
         message.put(&tag, &mut self.lead);
         self.units.accept(&head);
-        if is_picture {
-            self.repeater.sent(&head);
-        }
         Some(Open { head, message, nal: 0, position: None, is_started: false })
     }
 
@@ -150,14 +140,12 @@ impl Framer for Rtmp {
     }
 
     fn missed(&mut self, seq: u64) {
-        if let Some(head) = self.units.of(Kind::Video, seq) {
-            self.repeater.missed(head);
-        }
+        self.units.missed(seq);
     }
 
     fn replace(&mut self, out: &mut Vec<u8>) -> usize {
         let mut repetitions = 0;
-        for (head, nals) in self.repeater.repetitions() {
+        for (head, nals) in self.units.repetitions() {
             repetitions += usize::from(self.write_whole(&head, &nals, out).is_some());
         }
         repetitions

@@ -32,7 +32,6 @@ use self::pes::{AUDIO_PID, CarriedStream, VIDEO_PID};
 use super::viewer::{self, OpenUnits, Units};
 use super::{Framer, Piece};
 use crate::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead};
-use crate::video::repeater::Repeater;
 
 /// An MPEG transport stream for one viewer. A unit that cannot be carried is skipped: it makes one piece without bytes.
 /// These are units that the catalog does not have, that need a key unit before them which was not sent, or whose tracks
@@ -52,7 +51,6 @@ pub struct Ts {
     /// Bytes of the unit in progress before its payload.
     lead: Vec<u8>,
     open_units: OpenUnits<Open>,
-    repeater: Repeater,
 }
 
 #[derive(Debug)]
@@ -98,7 +96,6 @@ impl Ts {
             tables: Vec::new(),
             lead: Vec::new(),
             open_units: OpenUnits::default(),
-            repeater: Repeater::default(),
         })
     }
 
@@ -111,15 +108,12 @@ impl Ts {
     fn open(&mut self, seq: u64, len: u32) -> Option<Open> {
         let head = self.units.find(seq, len)?;
         self.follow(&head)?;
-        if len == 0 || (head.kind == Kind::Video && !self.repeater.allows(&head)) {
+        if len == 0 {
             return None;
         }
         let random_access = head.key || head.kind == Kind::Audio;
         let open = self.lead(&head, len, random_access)?;
         self.units.accept(&head);
-        if head.kind == Kind::Video {
-            self.repeater.sent(&head);
-        }
         Some(open)
     }
 
@@ -247,14 +241,12 @@ impl Framer for Ts {
     }
 
     fn missed(&mut self, seq: u64) {
-        if let Some(head) = self.units.of(Kind::Video, seq) {
-            self.repeater.missed(head);
-        }
+        self.units.missed(seq);
     }
 
     fn replace(&mut self, out: &mut Vec<u8>) -> usize {
         let mut repetitions = 0;
-        for (head, nals) in self.repeater.repetitions() {
+        for (head, nals) in self.units.repetitions() {
             repetitions += usize::from(self.write_whole(&head, &nals, out).is_some());
         }
         repetitions

@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use super::Piece;
 use crate::unit::{Catalog, Kind, MediaTime, UnitHead};
+use crate::video::repeater::{Repeater, Repetition};
 
-/// Finds the units that a viewer can use: key units, and others while nothing that they need was skipped.
+/// Finds the units that a viewer can use: key units, and others while nothing that they need was skipped. Knows which pictures take the
+/// places of those that are not sent.
 #[derive(Debug)]
 pub(super) struct Units {
     catalog: Arc<Catalog>,
     decodable: bool,
+    repeater: Repeater,
 }
 
 impl Units {
     pub(super) fn new(catalog: Arc<Catalog>) -> Self {
-        Self { catalog, decodable: false }
+        Self { catalog, decodable: false, repeater: Repeater::default() }
     }
 
     /// The unit with this number and length; `None` if it has to be skipped. It counts as skipped until it is
@@ -26,7 +29,7 @@ impl Units {
         };
         if head.kind == Kind::Video {
             let decodable = std::mem::replace(&mut self.decodable, false);
-            if !head.key && !decodable {
+            if (!head.key && !decodable) || !self.repeater.allows(&head) {
                 return None;
             }
         }
@@ -40,7 +43,22 @@ impl Units {
 
     /// The unit that was found last will be sent.
     pub(super) fn accept(&mut self, head: &UnitHead) {
-        self.decodable |= head.kind == Kind::Video;
+        if head.kind == Kind::Video {
+            self.decodable = true;
+            self.repeater.sent(head);
+        }
+    }
+
+    /// The unit with this number is not sent.
+    pub(super) fn missed(&mut self, seq: u64) {
+        if let Some(head) = self.of(Kind::Video, seq) {
+            self.repeater.missed(head);
+        }
+    }
+
+    /// What goes now in the places of pictures that were not sent.
+    pub(super) fn repetitions(&mut self) -> Vec<Repetition> {
+        self.repeater.repetitions()
     }
 }
 

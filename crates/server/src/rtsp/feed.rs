@@ -289,4 +289,4 @@ fn saturated(nanos: u128) -> u64 {
 pub(crate) const FRUITLESS: Duration = Duration::from_secs(5);
 /// Bytes of the shortest parameter set.
 const SHORTEST_SET: usize = 3;
-const YEAR_2020: Duration = Duration::from_secs(1_577_836_800);
+pub(crate) const YEAR_2020: Duration = Duration::from_secs(1_577_836_800);

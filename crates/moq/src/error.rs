@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// Why a relay does not take or give a stream, or no longer. Each text goes on "RELAY: ".
+/// Why a relay refuses a stream, or stopped carrying it. Logs put "RELAY: " in front.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MoqError {

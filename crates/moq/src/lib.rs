@@ -30,5 +30,4 @@ pub mod token;
 pub use announcement::{Announcement, Demand, Link, TrackWriter};
 pub use error::MoqError;
 pub use listing::{Listing, MAX_RENDITIONS, SoundListing, VideoListing};
-pub use session::{CONNECT_TIMEOUT, IDLE_TIMEOUT};
 pub use subscription::{Frame, MAX_FRAME_BYTES, Subscription, TrackReader};

@@ -14,7 +14,7 @@ pub const MAX_RENDITIONS: usize = 8;
 /// The largest picture that is believed, in samples a side. That of level 6.2 of H.264 and H.265.
 const MAX_SIDE: u32 = 16_384;
 
-/// The longest name of a track, in bytes.
+/// The longest name of a track, in bytes. Chosen, not measured.
 const MAX_NAME: usize = 256;
 
 /// What a broadcast has.

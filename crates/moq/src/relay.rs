@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::MoqError;
 
-/// How long sessions may take to leave when the relay stops. They connect elsewhere, or again.
+/// How long sessions may take to leave when the relay stops. They connect elsewhere, or again. Chosen, not measured.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// How the relay runs.

@@ -7,14 +7,14 @@ use url::Url;
 
 use crate::error::MoqError;
 
-/// How long a connection may take to be established. A relay that comes back meanwhile is found by the next repetition of the first
-/// packet, which is due after a second.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a connection may take to be established. QUIC repeats its first packet after about 1 s, so a relay that restarts meanwhile is
+/// found.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A relay that is silent for this long is gone. Chosen: viewers are back within 2 s of the restart of a relay that was killed.
-pub const IDLE_TIMEOUT: Duration = Duration::from_millis(1200);
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_millis(1200);
 
-/// A third of [`IDLE_TIMEOUT`], so that a lost packet does not end the connection.
+/// Three of these fit into [`IDLE_TIMEOUT`]: two may be lost in a row.
 const KEEP_ALIVE: Duration = Duration::from_millis(350);
 
 /// Connects once. `attach` says what is published or read.

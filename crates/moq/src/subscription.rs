@@ -15,14 +15,20 @@ use crate::session;
 /// Frames with more bytes are left out. As for other sources.
 pub const MAX_FRAME_BYTES: usize = freshwire_media::h264::DEFAULT_MAX_UNIT_BYTES;
 
-/// How long the relay may take to know the broadcast.
+/// How long the relay may take to know the broadcast. Chosen, not measured.
 const ANNOUNCED: Duration = Duration::from_secs(5);
 
-/// How long a relay may take to answer for a track, which it may have to ask others for.
+/// How long a relay may take to answer for a track, which it may have to ask others for. Chosen, not measured.
 const ANSWERED: Duration = Duration::from_secs(3);
 
 /// A group that is not complete is given up when what follows it is this much newer. Chosen, not measured.
 const OLDEST: Duration = Duration::from_millis(500);
+
+/// What the relay has sent is kept for so long: frames are read at once. Twice [`OLDEST`]. Chosen, not measured.
+const KEPT: Duration = Duration::from_secs(1);
+
+/// Bytes of a broadcast that are kept, about: two of the largest groups that upstream takes.
+const KEPT_BYTES: u64 = 2 * moq_net::group::MAX_CACHE_BYTES;
 
 /// A broadcast that is read; dropping it ends the connection.
 pub struct Subscription {
@@ -51,7 +57,11 @@ impl Subscription {
     ///
     /// If the relay cannot be reached, refuses, or does not know the broadcast within some seconds.
     pub async fn open(url: &Url, name: &str) -> Result<Self, MoqError> {
-        let origin = moq_tokio::origin::spawn();
+        let mut config = moq_net::origin::Config::default();
+        config.cache_duration = KEPT;
+        let pool = moq_net::cache::Config::default().with_capacity(KEPT_BYTES).with_expiry(KEPT);
+        config.pool = moq_net::cache::Pool::new(pool);
+        let origin = moq_tokio::origin::spawn_config(config);
         let consumer = origin.consume();
         let connection = session::connect(url, |client| client.with_subscriber(origin)).await?;
         let unannounced = || MoqError::Unannounced { name: name.to_owned(), waited: ANNOUNCED };
@@ -133,7 +143,7 @@ async fn read(
     let track = answered.map_err(|_| failed(&format!("no answer within {ANSWERED:?}")))?;
     let track = track.map_err(|error| failed(&error))?;
     let consumer = Consumer::new(track, container);
-    Ok(TrackReader { name, consumer, payload, breaks: 0, has_gap: false, damaged: 0 })
+    Ok(TrackReader { name, consumer, payload, breaks: 0, has_gap: false, is_damaged: false })
 }
 
 /// Reads one track.
@@ -144,7 +154,7 @@ pub struct TrackReader {
     /// Breaks of the time line so far.
     breaks: u64,
     has_gap: bool,
-    damaged: u64,
+    is_damaged: bool,
 }
 
 impl TrackReader {
@@ -170,16 +180,17 @@ impl TrackReader {
             let bytes = self.payload.unit(&frame.payload, frame.keyframe);
             let bytes = bytes.ok().filter(|bytes| bytes.len() <= MAX_FRAME_BYTES);
             let (Some(bytes), Ok(micros)) = (bytes, u64::try_from(frame.timestamp.as_micros())) else {
-                (self.has_gap, self.damaged) = (true, self.damaged + 1);
+                if !std::mem::replace(&mut self.is_damaged, true) {
+                    tracing::warn!(
+                        track = self.name,
+                        "a damaged or too large frame is left out; later ones are not logged"
+                    );
+                }
+                self.has_gap = true;
                 continue;
             };
             let is_after_gap = std::mem::take(&mut self.has_gap);
             return Ok(Some(Frame { micros, is_key: frame.keyframe, is_after_gap, bytes }));
         }
-    }
-
-    /// Frames that were left out because they are damaged or too large.
-    pub fn damaged(&self) -> u64 {
-        self.damaged
     }
 }

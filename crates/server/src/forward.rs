@@ -30,7 +30,8 @@ use self::lag::Lag;
 use self::shared::{End, Forward, SILENCE, stops};
 use crate::config::{Destination, Target};
 use crate::context::Context;
-use crate::hub::{RenditionSelection, Stream, ViewRequest, Viewer};
+use crate::failures::Failures;
+use crate::hub::{RenditionSelection, Stream, ViewRequest, Viewer, Wish};
 use crate::net::Reader;
 use crate::rtmp::wire::{CONTROL, Incoming, WireError};
 use crate::targets::TargetState as State;
@@ -55,6 +56,9 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 /// picture counts; OBS drops from 700 ms of queue on, too (`drop_threshold_ms` in plugins/obs-outputs/rtmp-stream.c).
 const LATENCY: Duration = Duration::from_millis(700);
 
+/// How long an attempt that fails may take. One that lasted longer was a connection.
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(30);
+
 /// How long a target may take to close after the goodbye. The server waits longer when it stops.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -71,10 +75,10 @@ pub(crate) async fn run(context: Arc<Context>, name: String, target: Destination
         Destination::Rtmp(_) => (SHORTEST_PAUSE, LONGEST_PAUSE),
         Destination::Relay(_) => RELAY_PAUSES,
     };
-    let mut pause = shortest;
+    let (mut pause, mut failures) = (shortest, Failures::default());
     loop {
-        let stream = tokio::select! {
-            stream = forward.source() => stream,
+        let (_wish, stream) = tokio::select! {
+            found = forward.source() => found,
             () = stops(&mut stopping) => return,
         };
         let start = Instant::now();
@@ -96,14 +100,17 @@ pub(crate) async fn run(context: Arc<Context>, name: String, target: Destination
                 pause = shortest;
             }
             Err(error) => {
-                if start.elapsed() > longest {
+                if start.elapsed() > LONGEST_ATTEMPT {
                     pause = shortest;
                 }
                 if error.is_refusal() {
                     pause = REFUSED_PAUSE;
                 }
-                tracing::warn!(stream = name, %target, %error, again_in = ?pause, "not published to the target");
-                status.set(State::Retrying { reason: error.to_string() });
+                let reason = error.to_string();
+                if failures.is_news(&reason, Instant::now()) {
+                    tracing::warn!(stream = name, %target, %error, again_in = ?pause, "not published to the target");
+                }
+                status.set(State::Retrying { reason });
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
                     () = stops(&mut stopping) => return,
@@ -115,16 +122,18 @@ pub(crate) async fn run(context: Arc<Context>, name: String, target: Destination
 }
 
 impl Forward {
-    /// The stream, once its source delivers.
-    async fn source(&self) -> Arc<Stream> {
+    /// The stream, once its source delivers, and the wish for it: a source on demand delivers only while somebody wants it.
+    async fn source(&self) -> (Wish, Arc<Stream>) {
+        let delivers = |stream: &Stream| {
+            stream.fed().is_some_and(|fed| fed.elapsed() < SILENCE) && stream.tracks().borrow().is_some()
+        };
         loop {
-            if let Some(stream) = self.context.hub.find(&self.name)
-                && stream.fed().is_some_and(|fed| fed.elapsed() < SILENCE)
-                && stream.tracks().borrow().is_some()
-            {
-                return stream;
+            let found = self.context.hub.find(&self.name).map(|stream| (stream.wish(), stream));
+            match found {
+                Some(found) if delivers(&found.1) => return found,
+                // The wish lasts meanwhile.
+                _ => tokio::time::sleep(LOOK_FOR_SOURCE).await,
             }
-            tokio::time::sleep(LOOK_FOR_SOURCE).await;
         }
     }
 

@@ -37,6 +37,7 @@ pub use crate::config::{HubConfig, MAX_ENGINES};
 pub use error::HubError;
 pub use fit::Fit;
 pub use snapshot::{RenditionSnapshot, SourceSnapshot, SourceState, StreamSnapshot, ViewerSnapshot};
+pub(crate) use stream::Wish;
 #[cfg(feature = "moq")]
 pub(crate) use stream::{Offer, RelayReader};
 pub use stream::{Publisher, Stream};

@@ -24,6 +24,7 @@ pub mod client;
 pub mod config;
 pub mod context;
 pub mod counter;
+mod failures;
 mod forward;
 pub mod http;
 pub mod hub;

@@ -558,10 +558,11 @@ fn stream(
     let source = read(&section.source)?;
     let renditions = renditions(&section.rendition, read)?;
     if matches!(source, Source::Broker(_)) {
-        let mut pictures = section.ladder.iter().chain(&section.forward);
+        let mut pictures = section.ladder.iter().chain(&section.forward).chain(&section.relay);
         let first = pictures.next().or(section.rendition.first().map(|rendition| &rendition.source));
         if let Some(first) = first {
-            let message = "a broker gives values and no pictures; remove rendition, ladder and forward";
+            let message =
+                "a broker gives values and no pictures; remove rendition, ladder, forward and relay";
             return Err(Fault::new(first.span(), message));
         }
     }

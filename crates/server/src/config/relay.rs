@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 /// A path at a relay: `moq://HOST:PORT/PATH`, or `https://` as upstream writes it. Its query, such as `?jwt=TOKEN`, is a password, and
-/// never logged. With `moq+http://` or `http://` the relay's certificate is believed that it names over HTTP: for trials.
+/// never logged. With `moq+http://` or `http://` the fingerprint of the certificate is fetched over HTTP and trusted: for trials.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RelayAddress(Url);
 

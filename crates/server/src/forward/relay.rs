@@ -25,17 +25,15 @@ use self::path::{TrackPath, TrackSink, Uplink};
 use super::error::ForwardError;
 use super::shared::{End, Forward, SILENCE, stops};
 use crate::config::RelayAddress;
+use crate::failures::Failures;
 use crate::hub::{Offer, RelayReader, RenditionSelection, Stream, ViewRequest, ViewSocket, Viewer};
 use crate::targets::TargetState as State;
 
-/// How often to see what the relay asks for, what the stream has, and what the uplink carries.
+/// How often to see what the relay asks for, what the stream has, and what the uplink carries. Chosen, not measured.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A track that nobody asks for any more is written for so long: an edge that has lost its connection comes back.
+/// A track that nobody asks for any more is written for so long: an edge that has lost its connection comes back. As for an edge.
 const LINGER: Duration = Duration::from_secs(2);
-
-/// A reader begins with the present group, however long ago that began: relays hand out whole groups. As long as the hub keeps one.
-const JOIN_AGE: Duration = Duration::from_secs(5);
 
 /// The name of the track of sound. That of a rendition cannot have the colon.
 const SOUND: &str = "audio:main";
@@ -63,6 +61,7 @@ pub(super) async fn announce(
         is_announced: false,
         reader: None,
         refused: Vec::new(),
+        failures: Failures::default(),
     };
     tracing::info!(stream = forward.name, relay = %address, "connected to the relay");
     let mut look = tokio::time::interval(LOOK);
@@ -100,8 +99,9 @@ struct Session<'a> {
     is_announced: bool,
     /// There while somebody reads pictures: the stream's ladder is made for them.
     reader: Option<RelayReader>,
-    /// Tracks that cannot be published, which the log has.
-    refused: Vec<String>,
+    /// Tracks that cannot be published as they are, which the log has.
+    refused: Vec<(String, Arc<Tracks>)>,
+    failures: Failures,
 }
 
 /// One track of the broadcast.
@@ -120,18 +120,36 @@ impl Session<'_> {
     fn look(&mut self, announcement: &Announcement) -> Result<(), ForwardError> {
         self.clock.follow(self.stream.capture_clock());
         self.uplink.follow(&announcement.link(), Instant::now());
+        if !self.tracks.values().any(|track| track.demand.is_used()) {
+            self.uplink.clear();
+        }
         self.list(announcement);
         if !self.is_announced && !self.tracks.is_empty() {
             announcement.announce()?;
             self.is_announced = true;
         }
         let now = Instant::now();
-        let Self { tracks, stream, peer, clock, uplink, .. } = self;
+        let Self { forward, tracks, stream, peer, clock, uplink, failures, .. } = self;
         for (name, track) in tracks {
             track.look(now)?;
             if track.used.is_some() && track.viewer.is_none() {
                 let path = TrackPath::new(Arc::clone(&track.sink), Arc::clone(clock), Arc::clone(uplink));
-                track.viewer = Some(stream.view(request(stream, name, track.kind, *peer, path))?);
+                let join_age = path::lock(&track.sink).join_age(now);
+                match stream.view(request(stream, name, track.kind, *peer, path, join_age)) {
+                    Ok(viewer) => track.viewer = Some(viewer),
+                    // Such as too many viewers: there may be a place later.
+                    Err(error) => {
+                        let failure = error.to_string();
+                        if failures.is_news(&failure, now) {
+                            tracing::warn!(
+                                stream = forward.name,
+                                track = name,
+                                failure,
+                                "a track is not served"
+                            );
+                        }
+                    }
+                }
             }
         }
         let is_read = self.tracks.values().any(|track| track.kind == Kind::Video && track.used.is_some());
@@ -157,16 +175,24 @@ impl Session<'_> {
         let pictures = offers.iter().filter(|offer| offer.tracks.video.is_some());
         let wanted: Vec<_> =
             pictures.map(|offer| (offer.name.as_str(), Kind::Video, offer)).chain(sound).collect();
-        // A rendition whose source is away for a moment keeps its track.
+        // While a stream has no source, it keeps its tracks.
         if offers.is_empty() {
             return;
         }
         self.tracks.retain(|name, track| {
             let offer = wanted.iter().find(|(other, ..)| other == name);
-            offer.is_some_and(|(_, kind, offer)| is_same(*kind, &offer.tracks, &track.described))
+            let stays = offer.is_some_and(|(_, kind, offer)| is_same(*kind, &offer.tracks, &track.described));
+            if !stays {
+                path::lock(&track.sink).close();
+            }
+            stays
+        });
+        self.refused.retain(|(name, described)| {
+            let offer = wanted.iter().find(|(other, ..)| other == name);
+            offer.is_some_and(|(_, kind, offer)| is_same(*kind, &offer.tracks, described))
         });
         for (name, kind, offer) in wanted {
-            if self.tracks.contains_key(name) || self.refused.iter().any(|refused| refused == name) {
+            if self.tracks.contains_key(name) || self.refused.iter().any(|(refused, _)| refused == name) {
                 continue;
             }
             match publish(announcement, name, kind, offer) {
@@ -176,7 +202,7 @@ impl Session<'_> {
                 Err(error) => {
                     let (stream, target) = (&self.forward.name, &self.forward.target);
                     tracing::warn!(stream, %target, %error, "a track is left out");
-                    self.refused.push(name.to_owned());
+                    self.refused.push((name.to_owned(), Arc::clone(&offer.tracks)));
                 }
             }
         }
@@ -208,7 +234,14 @@ fn is_same(kind: Kind, now: &Tracks, then: &Tracks) -> bool {
     }
 }
 
-fn request(stream: &Stream, name: &str, kind: Kind, peer: SocketAddr, path: TrackPath) -> ViewRequest {
+fn request(
+    stream: &Stream,
+    name: &str,
+    kind: Kind,
+    peer: SocketAddr,
+    path: TrackPath,
+    join_age: Duration,
+) -> ViewRequest {
     let catalog = stream.catalog();
     ViewRequest {
         socket: ViewSocket::Datagrams(Box::new(path)),
@@ -226,7 +259,7 @@ fn request(stream: &Stream, name: &str, kind: Kind, peer: SocketAddr, path: Trac
         only: Some(kind),
         reorders: true,
         latency: None,
-        join_age: Some(JOIN_AGE),
+        join_age: Some(join_age),
         aim: Aim::Screen,
     }
 }

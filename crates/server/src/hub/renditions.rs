@@ -60,6 +60,8 @@ pub(super) struct Rendition {
     pub(super) origin: Option<String>,
     /// It keeps its place while nobody publishes it.
     is_configured: bool,
+    /// Its source can deliver it on demand.
+    is_offered: bool,
     /// Why it is left out although somebody publishes it.
     pub(super) refused: Option<String>,
     /// It has had a keyframe and goes on.
@@ -92,6 +94,7 @@ impl Rendition {
             name: name.to_owned(),
             origin: None,
             is_configured: false,
+            is_offered: false,
             refused: None,
             is_present: false,
             is_idle: false,
@@ -211,11 +214,23 @@ impl Renditions {
         names.into_iter().try_for_each(|name| self.expect(name))
     }
 
+    /// Keeps places for what a source can deliver on demand, and for nothing that it could before.
+    #[cfg(feature = "moq")]
+    pub(super) fn offer(&mut self, names: &[String]) -> Result<(), HubError> {
+        self.all.iter_mut().for_each(|rendition| rendition.is_offered = false);
+        names.iter().try_for_each(|name| {
+            let index = self.find(name).map_or_else(|| self.add(name), Ok)?;
+            self.all[index].is_offered = true;
+            Ok(())
+        })
+    }
+
     fn add(&mut self, name: &str) -> Result<usize, HubError> {
         check_rendition_name(name)?;
-        // One that is gone makes room, unless it is configured; the numbers of its place go on.
+        // One that is gone makes room, unless its place is kept; the numbers of its place go on.
         let unused = |rendition: &Rendition| {
-            rendition.origin.is_none() && rendition.name != MAIN && !rendition.is_configured
+            let is_kept = rendition.is_configured || rendition.is_offered;
+            rendition.origin.is_none() && rendition.name != MAIN && !is_kept
         };
         if self.all.len() < MAX_RENDITIONS {
             self.all.push(Rendition::new(self.all.len(), name));
@@ -485,6 +500,7 @@ impl Renditions {
 
 impl Rendition {
     /// What it has, with the stream's sound.
+    #[cfg(feature = "moq")]
     pub(super) fn tracks(&self) -> Option<Arc<Tracks>> {
         self.source.as_ref().and(self.tracks.clone())
     }

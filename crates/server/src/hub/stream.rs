@@ -52,6 +52,8 @@ struct Counters {
     encoder_hangs: AtomicU64,
     /// Relays that somebody reads the stream from.
     relays: AtomicU64,
+    /// Those who want it from a source on demand and are no viewers yet.
+    wishes: AtomicU64,
 }
 
 /// The part that changes with each unit and each viewer.
@@ -79,10 +81,11 @@ impl State {
     }
 }
 
-/// The wish for a stream.
+/// The demand for a stream.
+#[cfg(feature = "moq")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demand {
-    /// Somebody waits to know what the stream consists of.
+    /// Somebody waits for it, or to know its tracks.
     pub(crate) is_awaited: bool,
     /// How many view it.
     pub(crate) viewers: usize,
@@ -90,6 +93,15 @@ pub(crate) struct Demand {
     pub(crate) used: Vec<String>,
     /// The renditions of which it is known what they need of a path.
     pub(crate) measured: Vec<String>,
+}
+
+/// Somebody wants a stream whose source delivers on demand, before they are a viewer of it.
+pub(crate) struct Wish(Arc<Stream>);
+
+impl Drop for Wish {
+    fn drop(&mut self) {
+        self.0.counters.wishes.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Somebody reads a stream from a relay.
@@ -104,6 +116,7 @@ impl Drop for RelayReader {
 }
 
 /// A rendition that viewers can have.
+#[cfg(feature = "moq")]
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
     pub(crate) name: String,
@@ -303,17 +316,30 @@ impl Stream {
         state.fanout.renditions.ask_for_key(0);
     }
 
+    /// The names of the renditions that its source can deliver on demand, for which places are kept. Those that it named before give theirs up.
+    ///
+    /// # Errors
+    ///
+    /// [`HubError::TooManyRenditions`]: the first of them have places.
+    #[cfg(feature = "moq")]
+    pub(crate) fn offer_renditions(&self, names: &[String]) -> Result<(), HubError> {
+        lock(&self.state).fanout.renditions.offer(names)
+    }
+
     /// Says what it is read from on demand, and what that connection does; `None`: it has no such source any more.
+    #[cfg(feature = "moq")]
     pub(crate) fn set_source(&self, source: Option<SourceSnapshot>) {
         lock(&self.state).source = source;
     }
 
-    /// The wish for the stream at this moment.
+    /// The demand for the stream at this moment.
+    #[cfg(feature = "moq")]
     pub(crate) fn demand(&self) -> Demand {
         let state = lock(&self.state);
         let used = state.fanout.queues.iter().fold(0, |used, queue| used | queue.uses());
         let mut demand = Demand { viewers: state.fanout.queues.len(), ..Demand::default() };
-        demand.is_awaited = self.tracks.borrow().is_none() && self.tracks.receiver_count() > 0;
+        let is_wished = self.counters.wishes.load(Ordering::Relaxed) > 0;
+        demand.is_awaited = is_wished || (self.tracks.borrow().is_none() && self.tracks.receiver_count() > 0);
         for (index, rendition) in state.fanout.renditions.all().iter().enumerate() {
             if used & 1 << index != 0 {
                 demand.used.push(rendition.name.clone());
@@ -326,6 +352,7 @@ impl Stream {
     }
 
     /// The renditions that viewers can have now, with their tracks and the bits per second that they need of a path.
+    #[cfg(feature = "moq")]
     pub(crate) fn offers(&self) -> Vec<Offer> {
         let state = lock(&self.state);
         let all = state.fanout.renditions.all().iter().enumerate();
@@ -343,6 +370,12 @@ impl Stream {
         let relays = self.counters.relays.load(Ordering::Relaxed);
         let viewers = lock(&self.state).fanout.queues.iter().filter(|queue| queue.allowed != 1).count();
         viewers.saturating_add(usize::try_from(relays).unwrap_or(usize::MAX))
+    }
+
+    /// Wants the stream from a source that delivers on demand, until the guard goes.
+    pub(crate) fn wish(self: &Arc<Self>) -> Wish {
+        self.counters.wishes.fetch_add(1, Ordering::Relaxed);
+        Wish(Arc::clone(self))
     }
 
     /// Says that somebody reads the stream from a relay, and may choose there, until the guard goes.

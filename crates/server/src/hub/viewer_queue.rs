@@ -85,6 +85,7 @@ impl ViewerQueue {
     }
 
     /// The renditions that it has or wants, as bits; those that it may have while that is open.
+    #[cfg(feature = "moq")]
     pub(super) fn uses(&self) -> u8 {
         if self.is_paused {
             return 0;

@@ -20,25 +20,26 @@ use tracing::{info, warn};
 use self::edge::Edge;
 use super::outlet::Outlet;
 use crate::config::RelayAddress;
+use crate::failures::Failures;
 use crate::hub::{SourceSnapshot, SourceState};
 
 /// The pauses before a relay is tried again. Viewers are to be back within 2 s of its restart.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
-/// A relay that has refused a token is asked again after this long: its rules may change.
+/// A relay that has refused a token is asked again after this long: its rules may change. Chosen, not measured.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
-/// A failure that lasts is reported again after this long.
-const BETWEEN_REPORTS: Duration = Duration::from_secs(30);
+/// How long a publisher may take for its first catalog. As for the broadcast itself.
+const FIRST_CATALOG: Duration = Duration::from_secs(5);
 
-/// How often to see whether somebody views.
+/// How often to see whether somebody views. Chosen, not measured.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Feeds the stream from the relay. Never returns; drop the future to stop.
 pub(super) async fn pull(address: &RelayAddress, outlet: &Outlet) {
     let mut pause = FIRST_PAUSE;
-    let mut reported: Option<(String, Instant)> = None;
+    let mut failures = Failures::default();
     let said = Said { address, outlet };
     loop {
         let start = Instant::now();
@@ -46,11 +47,8 @@ pub(super) async fn pull(address: &RelayAddress, outlet: &Outlet) {
         let Err(error) = follow(&said).await;
         let text = error.to_string();
         said.state(SourceState::Retrying { reason: text.clone() });
-        let is_new =
-            reported.as_ref().is_none_or(|(before, at)| *before != text || at.elapsed() > BETWEEN_REPORTS);
-        if is_new {
+        if failures.is_news(&text, Instant::now()) {
             warn!(stream = outlet.name(), relay = %address, %error, "no stream from the relay; it is tried again and again");
-            reported = Some((text, Instant::now()));
         }
         if start.elapsed() > LONGEST_PAUSE {
             pause = FIRST_PAUSE;
@@ -79,6 +77,8 @@ impl Said<'_> {
 impl Drop for Said<'_> {
     fn drop(&mut self) {
         self.outlet.stream().set_source(None);
+        // Nothing of it keeps a place: without names there is none that lacks one.
+        let _ = self.outlet.stream().offer_renditions(&[]);
     }
 }
 
@@ -88,7 +88,8 @@ async fn follow(said: &Said<'_>) -> Result<Infallible, MoqError> {
     let (url, name) = address.broadcast().map_err(|error| MoqError::Catalog(error.to_string()))?;
     let mut subscription = Subscription::open(&url, &name).await?;
     let mut edge = Edge::new(outlet, address.to_string());
-    edge.list(subscription.listing().await?);
+    let first = tokio::time::timeout(FIRST_CATALOG, subscription.listing()).await;
+    edge.list(first.map_err(|_| MoqError::Catalog(format!("none came within {FIRST_CATALOG:?}")))??);
     info!(stream = outlet.name(), relay = %address, "the relay has the stream; it is read while somebody views it");
     let mut look = tokio::time::interval(LOOK);
     loop {

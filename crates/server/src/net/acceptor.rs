@@ -59,7 +59,7 @@ impl Acceptor {
     }
 
     /// The next connection; `None` once the server stops and those that were accepted until then are taken. Later ones
-    /// wait in a listener that somebody else holds, or are refused.
+    /// wait if a service manager holds the listener, and are refused otherwise.
     pub(crate) async fn next(&self, shutdown: &mut watch::Receiver<bool>) -> Option<Conn> {
         tokio::select! {
             biased;

@@ -21,17 +21,17 @@ pub(super) struct Listeners {
 
 impl Listeners {
     /// Binds those that are not inherited.
-    pub(super) async fn bind(config: &Config, inherited: Inherited) -> Result<Self, ServeError> {
-        let mut held = Held(inherited);
+    pub(super) async fn bind(config: &Config, mut inherited: Inherited) -> Result<Self, ServeError> {
+        let held = &mut inherited;
         Ok(Self {
-            rtsp: held.or_bind("rtsp", config.rtsp.plain, true).await?,
-            rtsps: held.or_bind("rtsps", config.rtsp.tls, true).await?,
+            rtsp: held_or_bound(held, "rtsp", config.rtsp.plain, true).await?,
+            rtsps: held_or_bound(held, "rtsps", config.rtsp.tls, true).await?,
             // Its usual port may belong to another server, which matters only if RTMP was asked for.
-            rtmp: held.or_bind("rtmp", config.rtmp.plain, config.requires_rtmp).await?,
-            rtmps: held.or_bind("rtmps", config.rtmp.tls, config.requires_rtmp).await?,
-            http: held.or_bind("http", config.http.plain, true).await?,
-            https: held.or_bind("https", config.http.tls, true).await?,
-            internal: held.or_bind("internal", config.internal, true).await?,
+            rtmp: held_or_bound(held, "rtmp", config.rtmp.plain, config.requires_rtmp).await?,
+            rtmps: held_or_bound(held, "rtmps", config.rtmp.tls, config.requires_rtmp).await?,
+            http: held_or_bound(held, "http", config.http.plain, true).await?,
+            https: held_or_bound(held, "https", config.http.tls, true).await?,
+            internal: held_or_bound(held, "internal", config.internal, true).await?,
         })
     }
 
@@ -55,21 +55,17 @@ impl Listeners {
     }
 }
 
-struct Held(Inherited);
-
-impl Held {
-    /// The inherited listener for a protocol, or else one at the address.
-    async fn or_bind(
-        &mut self,
-        protocol: &'static str,
-        address: Option<SocketAddr>,
-        is_required: bool,
-    ) -> Result<Option<TcpListener>, ServeError> {
-        match self.0.take(protocol) {
-            Some(listener) => TcpListener::from_std(listener).map(Some).map_err(ServeError::Engine),
-            None if is_required => bind(protocol, address).await,
-            None => bind_if_free(protocol, address).await,
-        }
+/// The inherited listener for a protocol, or else one at the address.
+async fn held_or_bound(
+    held: &mut Inherited,
+    protocol: &'static str,
+    address: Option<SocketAddr>,
+    is_required: bool,
+) -> Result<Option<TcpListener>, ServeError> {
+    match held.take(protocol) {
+        Some(listener) => TcpListener::from_std(listener).map(Some).map_err(ServeError::Engine),
+        None if is_required => bind(protocol, address).await,
+        None => bind_if_free(protocol, address).await,
     }
 }
 

@@ -114,6 +114,10 @@ fn tokens_are_checked() {
     wait_for("a refusal", PATIENCE, || {
         target(&refused).1.is_some_and(|why| why.starts_with("refuses the path"))
     });
+    let reading = origin(&format!("?jwt={reader}"));
+    wait_for("a refusal of a reader's token", PATIENCE, || {
+        target(&reading).1.is_some_and(|why| why.starts_with("refuses the path"))
+    });
     let _origin = origin(&format!("?jwt={good}"));
     let edge = Scene::new(&format!("[streams.live]\nsource = \"{}?jwt={reader}\"\n", relay.url("demo/live")));
     let _viewer = edge.view("live");

@@ -10,30 +10,51 @@ use freshwire::stats::PathRate;
 use freshwire::{Rate, Timestamp};
 use freshwire_media::framing::frames::Frame;
 use freshwire_media::unit::Kind;
-use freshwire_moq::{Link, MoqError, TrackWriter};
+use freshwire_moq::{Demand, Link, MoqError, TrackWriter};
 
 use super::clock::WireClock;
 
 /// The rate before the first estimate, which takes some hundred milliseconds. Chosen, not measured.
 const FIRST_RATE: Rate = Rate::from_bits_per_sec(10_000_000);
-/// The least rate that is believed.
+/// The least rate that is believed. Chosen, not measured.
 const LEAST_RATE: Rate = Rate::from_bits_per_sec(50_000);
-/// How long what is written may wait for the uplink: readings of what has left come this often.
+/// The connection reports its window over the round trip as its rate. BBRv3 keeps a window of twice what the path holds
+/// (`DEFAULT_CWND_GAIN` in moq-noq-proto 1.3.5).
+const WINDOW_GAIN: u64 = 2;
+/// A viewer begins with the present group, however long ago that began: relays hand out whole groups. As long as the hub keeps one.
+const JOIN_AGE: Duration = Duration::from_secs(5);
+/// The longest queue in front of the uplink. Its length is known to about 100 ms, the interval of upstream's statistics.
 const RESERVE: Duration = Duration::from_millis(100);
 /// The same in bytes, at least: some packets.
 const LEAST_RESERVE: u64 = 8 << 10;
 
 /// The writer of a track. A viewer that comes after another goes on with it.
 pub(super) struct TrackSink {
-    writer: TrackWriter,
+    /// `None` once the track has ended.
+    writer: Option<TrackWriter>,
+    demand: Demand,
     /// Pictures need a key first.
     awaits_key: bool,
+    /// When something was written last.
+    wrote: Option<Instant>,
     failure: Option<MoqError>,
 }
 
 impl TrackSink {
     pub(super) fn new(writer: TrackWriter) -> Self {
-        Self { writer, awaits_key: true, failure: None }
+        let demand = writer.demand();
+        Self { writer: Some(writer), demand, awaits_key: true, wrote: None, failure: None }
+    }
+
+    /// Ends the track. Its name is free at once, although the engine has the path for a while.
+    pub(super) fn close(&mut self) {
+        self.writer = None;
+    }
+
+    /// The oldest group that a new viewer may begin with: one from before the last write is on the track in part, and times there do not
+    /// go back.
+    pub(super) fn join_age(&self, now: Instant) -> Duration {
+        self.wrote.map_or(JOIN_AGE, |at| now.saturating_duration_since(at).min(JOIN_AGE))
     }
 
     /// Why it cannot go on.
@@ -41,16 +62,22 @@ impl TrackSink {
         self.failure.take()
     }
 
-    fn write(&mut self, frame: &Frame<'_>, micros: u64) {
+    /// Returns whether the bytes go to a reader.
+    fn write(&mut self, frame: &Frame<'_>, micros: u64, now: Instant) -> bool {
+        let Some(writer) = &mut self.writer else { return false };
         if frame.kind == Kind::Video && self.awaits_key && !frame.is_key {
-            return;
+            return false;
         }
-        match self.writer.write(micros, frame.bytes.to_vec()) {
-            Ok(()) => self.awaits_key = false,
+        match writer.write(micros, frame.bytes.to_vec()) {
+            Ok(()) => {
+                (self.awaits_key, self.wrote) = (false, Some(now));
+                return self.demand.is_used();
+            }
             // A damaged picture costs its group, a key that cannot be written the broadcast.
             Err(_) if frame.kind == Kind::Video && !frame.is_key => self.awaits_key = true,
             Err(error) => self.failure = Some(error),
         }
+        false
     }
 }
 
@@ -84,7 +111,7 @@ impl Uplink {
     pub(super) fn follow(&self, link: &Link, now: Instant) {
         let mut backlog = lock(&self.0);
         if let Some(rate) = link.rate {
-            backlog.rate = Rate::from_bits_per_sec(rate).max(LEAST_RATE);
+            backlog.rate = Rate::from_bits_per_sec(rate / WINDOW_GAIN).max(LEAST_RATE);
         }
         backlog.rtt = link.rtt.unwrap_or(backlog.rtt);
         if link.sent == backlog.sent {
@@ -93,6 +120,12 @@ impl Uplink {
         let left = link.sent.saturating_sub(backlog.sent) as f64;
         backlog.known = (backlog.known - left).max(0.0);
         (backlog.bytes, backlog.sent, backlog.at) = (backlog.known, link.sent, now);
+    }
+
+    /// Nobody reads: what was written and has not left never will.
+    pub(super) fn clear(&self) {
+        let mut backlog = lock(&self.0);
+        (backlog.bytes, backlog.known) = (0.0, 0.0);
     }
 
     fn wrote(&self, bytes: u64, now: Instant) {
@@ -141,9 +174,10 @@ impl DatagramPath for TrackPath {
             rtt: backlog.rtt,
             // Bytes count when they leave, so the round trip is no part of the time for which they occupy the path.
             min_rtt: Duration::ZERO,
-            unsent: committed + waiting as u64,
+            unsent: committed,
             agreed: Some(backlog.rate),
-            credit: (backlog.reserve() - waiting) as i64,
+            // What waits has to leave first.
+            credit: -(waiting as i64),
             ..LinkView::default()
         }
     }
@@ -162,9 +196,10 @@ impl DatagramPath for TrackPath {
         let mut sink = lock(&self.sink);
         let mut rest = packets;
         while let Some((frame, behind)) = Frame::read(rest) {
-            sink.write(&frame, self.clock.micros(frame.pts));
             let bytes = frame.bytes.len() as u64;
-            self.uplink.wrote(bytes, now);
+            if sink.write(&frame, self.clock.micros(frame.pts), now) {
+                self.uplink.wrote(bytes, now);
+            }
             self.flushed.bytes += bytes;
             self.flushed.calls += 1;
             self.sent += bytes;
@@ -197,7 +232,7 @@ mod tests {
         let at = |ms| begin + Duration::from_millis(ms);
         let uplink = Uplink::new(begin);
         let waiting = |ms| lock(&uplink.0).waiting(at(ms));
-        let link = |sent| Link { rate: Some(800_000), sent, ..Link::default() };
+        let link = |sent| Link { rate: Some(1_600_000), sent, ..Link::default() };
         uplink.follow(&link(5000), at(0));
         uplink.wrote(30_000, at(1000));
         assert_eq!(waiting(1000), 30_000.0, "time without bytes is no credit");
@@ -208,5 +243,10 @@ mod tests {
         assert_eq!(waiting(1200), 25_000.0, "5,000 have left");
         uplink.follow(&link(50_000), at(1300));
         assert_eq!(waiting(1300), 0.0);
+        uplink.wrote(30_000, at(1300));
+        uplink.clear();
+        assert_eq!(waiting(1300), 0.0, "nobody reads it");
+        uplink.follow(&link(50_100), at(1400));
+        assert_eq!(waiting(1400), 0.0, "and no reading brings it back");
     }
 }

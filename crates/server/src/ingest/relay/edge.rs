@@ -15,17 +15,22 @@ use tracing::{info, warn};
 
 use super::names;
 use crate::config::MAIN;
+use crate::failures::Failures;
 use crate::hub::Publisher;
 use crate::ingest::Outlet;
-use crate::rtsp::feed::{FRUITLESS, wall_nanos};
+use crate::rtsp::feed::{FRUITLESS, YEAR_2020, wall_nanos};
 
-/// Media is read for this long after the last viewer, who may come back.
+/// Media is read for this long after the last viewer, who may come back: a page that is loaded again takes a second. Chosen, not measured.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// A track that could not be read is asked for again after this long.
+/// A track that could not be read is asked for again after this long. Chosen, not measured.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Frames that wait to be published. Their readers wait then, and what becomes too old meanwhile is skipped.
+/// A failure that long ago has left the log's memory.
+const FORGOTTEN: Duration = Duration::from_secs(30);
+
+/// Capacity of the channel from the readers to the hub, in frames. A reader that finds it full waits, and upstream then skips groups that
+/// become too old. Chosen, not measured.
 const WAITING: usize = 16;
 
 /// The name under which the reader of sound reports. No rendition can have it.
@@ -53,8 +58,9 @@ pub(super) struct Edge<'a> {
     receiver: mpsc::Receiver<Read>,
     /// When somebody wanted the stream last.
     wanted: Option<Instant>,
-    /// Tracks that failed, and when.
-    failed: BTreeMap<String, Instant>,
+    failed: BTreeMap<String, Failed>,
+    /// Of the broadcast as a whole.
+    failures: Failures,
     start: Instant,
     /// The media time of the time 0, once it is known.
     zero_ns: Option<i64>,
@@ -73,6 +79,12 @@ struct Rendition {
     /// When it was last published, or since when it is read.
     fruitful: Instant,
     reported: bool,
+}
+
+/// A track that could not be read.
+struct Failed {
+    at: Instant,
+    failures: Failures,
 }
 
 /// A task that reads a track; it ends with this.
@@ -104,6 +116,7 @@ impl<'a> Edge<'a> {
             receiver,
             wanted: None,
             failed: BTreeMap::new(),
+            failures: Failures::default(),
             start: Instant::now(),
             zero_ns: None,
             refused: Vec::new(),
@@ -132,12 +145,6 @@ impl<'a> Edge<'a> {
             listing.video.truncate(1);
         }
         let names = names::renditions(&listing.video);
-        // Viewers can ask for them by name before anybody has read one.
-        for name in names.iter().filter(|_| !self.outlet.is_rendition()) {
-            if let Err(error) = self.outlet.stream().expect_rendition(name) {
-                warn!(stream = self.outlet.name(), rendition = name, %error, "a rendition of the relay waits for a place");
-            }
-        }
         let of = |name: &String, listing: &Listing, names: &[String]| {
             let place = names.iter().position(|other| other == name)?;
             listing.video.get(place).map(|video| (video.name.clone(), video.format))
@@ -150,10 +157,20 @@ impl<'a> Edge<'a> {
         }
         let (before, names_before) = (&self.listing, &self.names);
         self.renditions.retain(|name, _| of(name, before, names_before) == of(name, &listing, &names));
+        // Viewers can ask for them by name before anybody has read one.
+        if !self.outlet.is_rendition()
+            && let Err(error) = self.outlet.stream().offer_renditions(&names)
+        {
+            let failure = error.to_string();
+            if self.failures.is_news(&failure, Instant::now()) {
+                warn!(stream = self.outlet.name(), failure, "a rendition of the relay waits for a place");
+            }
+        }
         if let Some(zero) = listing.zero {
             self.zero_ns = Some(nanos_since_2020(zero));
         }
-        self.failed.clear();
+        // Those of a publisher that changes its names again and again do not add up.
+        self.failed.retain(|_, failed| failed.at.elapsed() < FORGOTTEN);
         (self.listing, self.names) = (listing, names);
     }
 
@@ -175,7 +192,10 @@ impl<'a> Edge<'a> {
         let is_only = videos.len() == 1;
         for (name, video) in videos {
             // One that nobody has read is read once, so that viewers' policies know what it needs.
-            let is_wanted = is_only || demand.used.contains(&name) || !demand.measured.contains(&name);
+            // A target that has yet to become a viewer needs one of them.
+            let is_awaited = demand.used.is_empty() && name == MAIN;
+            let is_wanted =
+                is_only || is_awaited || demand.used.contains(&name) || !demand.measured.contains(&name);
             if is_wanted {
                 self.begin(&name, Some(&video), subscription, now);
             } else if let Some(rendition) = self.renditions.get_mut(&name) {
@@ -197,7 +217,7 @@ impl<'a> Edge<'a> {
     }
 
     fn has_failed(&self, track: &str, now: Instant) -> bool {
-        self.failed.get(track).is_some_and(|&at| now.duration_since(at) < PAUSE)
+        self.failed.get(track).is_some_and(|failed| now.duration_since(failed.at) < PAUSE)
     }
 
     /// Begins to read and to publish a rendition.
@@ -226,9 +246,7 @@ impl<'a> Edge<'a> {
         let mut publisher = match published {
             Ok(publisher) => publisher,
             Err(error) => {
-                warn!(stream = self.outlet.name(), rendition = name, %error, "a rendition of the relay is left out");
-                self.failed.insert(name.to_owned(), now);
-                return;
+                return self.fail(name, &error.to_string(), now);
             }
         };
         publisher.shares_clock();
@@ -294,11 +312,19 @@ impl<'a> Edge<'a> {
 
     /// A track cannot be read, or not any more. It is asked for again after a pause.
     fn give_up(&mut self, track: &str, why: &str) {
-        let stream = self.outlet.name();
-        warn!(stream, track, why, "a track of the relay is not read any more");
-        self.failed.insert(track.to_owned(), Instant::now());
+        self.fail(track, why, Instant::now());
         if self.renditions.remove(track).is_none() {
             self.sound = None;
+        }
+    }
+
+    fn fail(&mut self, track: &str, why: &str, now: Instant) {
+        let stream = self.outlet.name();
+        let failed = self.failed.entry(track.to_owned());
+        let failed = failed.or_insert_with(|| Failed { at: now, failures: Failures::default() });
+        failed.at = now;
+        if failed.failures.is_news(why, now) {
+            warn!(stream, track, why, "a track of the relay is not read");
         }
     }
 }
@@ -374,7 +400,7 @@ fn wall_of(time: MediaTime) -> Option<SystemTime> {
 }
 
 fn year_2020() -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_836_800)
+    SystemTime::UNIX_EPOCH + YEAR_2020
 }
 
 fn nanos(micros: u64) -> i64 {

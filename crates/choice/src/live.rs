@@ -162,23 +162,18 @@ mod tests {
 
     #[test]
     fn a_deadline_keeps_pictures_that_a_screen_sheds() {
-        let queue: Vec<Record> = (0..8)
-            .map(|seq| Record {
-                layer: u8::from(seq > 0),
-                refs: [u32::from(seq > 0), 0],
-                deadline: at(seq * 40 + 1000),
-                ..record(seq, 0, seq * 40)
-            })
-            .collect();
-        let first = |mut live: Live| live.pick(at(280), &queue, &slow());
-        assert_eq!(first(Live::of_frames(crate::frames())), Decision::Send(0));
-        let leaves = Record { layer: 2, ..queue[7] };
-        let mut screen = crate::live();
-        let lone: Vec<Record> = (0..8)
-            .map(|seq| Record { seq, refs: [0; 2], layer: 0, generated: at(seq * 40), ..leaves })
-            .collect();
-        assert_eq!(screen.pick(at(280), &lone, &slow()), Decision::Drop(0, Reason::LayerShed));
-        assert_eq!(Live::of_frames(crate::frames()).pick(at(280), &lone, &slow()), Decision::Send(0));
+        let queue: Vec<Record> =
+            (0..8).map(|seq| Record { deadline: at(seq * 40 + 1000), ..record(seq, 0, seq * 40) }).collect();
+        let stream = crate::Adaptive::default();
+        queue.iter().for_each(|record| stream.observe(record.generated, record));
+        for (aim, first) in
+            [(Aim::Screen, Decision::Drop(0, Reason::LayerShed)), (Aim::Deadline, Decision::Send(0))]
+        {
+            let mut policy = stream.for_another(u8::MAX).with_aim(aim);
+            // It has the rendition from here on.
+            policy.outcome(&record(0, 0, 0), Outcome::Sent);
+            assert_eq!(policy.pick(at(280), &queue, &slow()), first, "{aim:?}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::output::{print, say};
 #[derive(Args)]
 #[command(
     after_help = "This is moq-relay, for trials and small trees; docs/relays.md says how to run it by itself in production.\n\nWithout \
-    --tls the certificate is made at the start, and clients believe it over HTTP: they write http:// or moq+http://.\nWithout --key and \
+    --tls a certificate is made at the start. Clients fetch its fingerprint over HTTP: they write http:// or moq+http://.\nWithout --key and \
     --public, programs of this machine may do everything, and the relay listens on the loopback address only."
 )]
 pub(crate) struct RelayArgs {
@@ -37,7 +37,7 @@ pub(crate) struct RelayArgs {
     /// Only print a token for these paths, such as demo/**, signed with --key.
     #[arg(long, value_name = "PATTERN", requires = "key")]
     sign: Option<String>,
-    /// The token of --sign lets read, and not publish.
+    /// The token of --sign permits reading only.
     #[arg(long, requires = "sign")]
     read_only: bool,
     /// How long the token of --sign is valid.

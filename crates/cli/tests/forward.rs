@@ -89,9 +89,13 @@ fn ask(server: &Server, path: &str) -> String {
     answer.split_once("\r\n\r\n").expect("a body").1.to_owned()
 }
 
-fn target(server: &Server) -> Value {
+fn stream(server: &Server) -> Value {
     let streams: Value = serde_json::from_str(&ask(server, "/api/streams")).expect("JSON");
-    streams[0]["targets"][0].clone()
+    streams[0].clone()
+}
+
+fn target(server: &Server) -> Value {
+    stream(server)["targets"][0].clone()
 }
 
 #[test]
@@ -109,6 +113,7 @@ fn a_platform_keeps_the_stream_through_changes_and_restarts() {
     let found = target(&server);
     assert_eq!(found["state"], "publishing", "{found}");
     assert_eq!(found["address"], format!("rtmp://{}/app", platform.address));
+    assert_eq!(stream(&server)["viewers"][0]["latency_ms"], 700.0, "a platform has a deadline");
     wait_until(|| target(&server)["carries"]["bps"].is_u64(), || target(&server).to_string());
     assert!(target(&server)["behind_ms"].as_f64().is_some_and(|behind| behind < 5000.0), "{found}");
     let metrics = ask(&server, "/metrics");
@@ -201,8 +206,7 @@ fn a_target_that_refuses_disturbs_no_viewer() {
     wait_until(|| pictures(&player) > 30, || format!("{}\n{}", player.log(), log()));
     says(&quiet, "took longer than 10s to shake hands");
     says(&format!("rtmps://{platform_at}"), "took longer than 10s to establish TLS");
-    let streams: Value = serde_json::from_str(&ask(&server, "/api/streams")).expect("JSON");
-    let targets = streams[0]["targets"].as_array().expect("targets").clone();
+    let targets = stream(&server)["targets"].as_array().expect("targets").clone();
     let states: Vec<_> = targets.iter().map(|target| target["state"].as_str().expect("a state")).collect();
     assert_eq!(states.iter().filter(|state| **state == "publishing").count(), 1, "{targets:?}");
     assert!(targets.iter().any(|target| target["reason"].as_str().is_some_and(|why| !why.is_empty())));

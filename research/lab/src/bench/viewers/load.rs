@@ -134,7 +134,11 @@ impl Crowd {
         std::thread::scope(|scope| {
             let share = |place: usize| viewers / CONNECTORS + usize::from(place < viewers % CONNECTORS);
             let view = || match target.by {
-                Way::Whep => self.add_browser(whep::view(target.address)?),
+                Way::Whep => {
+                    let bytes = whep::view(target.address)?;
+                    self.browsers.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+                    Ok(())
+                }
                 _ => self.add(view(target)?, reads),
             };
             let connect = |count: usize| move || (0..count).try_for_each(|_| view());
@@ -166,11 +170,6 @@ impl Crowd {
         let place = epoll::EventData::new_u64(viewers.len() as u64);
         viewers.push(Arc::clone(&viewer));
         epoll::add(&self.set, &viewer.socket, place, epoll::EventFlags::IN).context("cannot watch a socket")
-    }
-
-    fn add_browser(&self, bytes: Arc<AtomicU64>) -> anyhow::Result<()> {
-        self.browsers.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
-        Ok(())
     }
 
     fn all(&self) -> Vec<Arc<Viewer>> {

@@ -18,11 +18,11 @@ mod error;
 mod keys;
 mod limits;
 mod member;
+mod members;
 mod places;
 mod present;
 mod request;
 mod topic;
-mod wanted;
 mod watcher;
 
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@
 //!
 //! A ring holds few values of a slow watcher. The others are marks: another change of a marked key costs nothing, and a mark takes a bit.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,6 @@ use freshwire::{Meta, Sender, SinkId, Timestamp};
 use super::keys::{Due, Keys, State};
 use super::member::{Identity, WatcherSnapshot};
 use super::places::Places;
-use super::wanted::WantedKeys;
 
 /// Most values that wait in the ring of a watcher that keeps up: one tick of a source with some fifty objects, as in the guide.
 const MOST_QUEUED: usize = 64;
@@ -56,7 +55,7 @@ pub(super) struct Member {
 /// What a watcher asked for.
 pub(super) struct Wishes {
     pub(super) within: Option<Duration>,
-    pub(super) keys: Option<WantedKeys>,
+    pub(super) keys: Option<BTreeSet<String>>,
     pub(super) takes_bytes: bool,
 }
 
@@ -95,7 +94,9 @@ impl Member {
         // A current value is news to a newcomer, however old it is.
         let deadline = self.wishes.within.map(|within| now + within);
         for place in places {
-            if !self.wants(place, keys) || self.due(place, keys).is_none() {
+            let is_wanted = |key| self.names().is_none_or(|names| names.contains(key));
+            let is_wanted = keys.entry(place).is_some_and(|entry| is_wanted(entry.key.as_str()));
+            if !is_wanted || self.due(place, keys).is_none() {
                 continue;
             }
             if self.is_behind() || !self.give(place, deadline, keys, sender, now) {
@@ -106,10 +107,10 @@ impl Member {
         self.report();
     }
 
-    /// Offers a key that has changed. Its queued value is superseded, unless the watcher gets every value in
+    /// Offers a key that has changed, and that it wants. Its queued value is superseded, unless the watcher gets every value in
     /// time. The caller settles the key.
     pub(super) fn offer(&mut self, place: usize, keys: &mut Keys, sender: &mut Sender, now: Timestamp) {
-        if self.is_gone || !self.wants(place, keys) {
+        if self.is_gone {
             return;
         }
         let due = self.due(place, keys).map(|due| due.is_end);
@@ -179,6 +180,11 @@ impl Member {
         self.report();
     }
 
+    /// The keys that it asked for; `None` for all.
+    pub(super) fn names(&self) -> Option<&BTreeSet<String>> {
+        self.wishes.keys.as_ref()
+    }
+
     pub(super) fn snapshot(&self) -> WatcherSnapshot {
         self.identity.snapshot(self.wishes.within, self.replaced, self.values.len() + self.ends.len())
     }
@@ -190,11 +196,6 @@ impl Member {
 
     fn report(&self) {
         self.identity.misses(self.is_behind());
-    }
-
-    fn wants(&mut self, place: usize, keys: &mut Keys) -> bool {
-        let Some(wanted) = &mut self.wishes.keys else { return true };
-        keys.entry(place).is_some_and(|entry| wanted.contain(place, entry))
     }
 
     /// Whose turn it is. The end of a key is first: a watcher then has no more values than there were keys at a time, and no more ends

@@ -71,11 +71,6 @@ impl Value {
 }
 
 impl Entry {
-    /// The number of the key: no other key has it, also none that comes to the same place or has the same name later.
-    pub(super) fn number(&self) -> u64 {
-        self.newest.number
-    }
-
     /// The value after the newest.
     fn next(&self, changes: u64, content: Option<&Content>) -> Value {
         let (number, count) = (self.newest.number, self.newest.count + 1);

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::backlog::{Member, Wishes};
 use super::keys::Keys;
 use super::member::{Identity, WatchRequest, WatcherSnapshot};
-use super::wanted::WantedKeys;
+use super::members::Members;
 use super::{Change, Content, MAX_KEY_BYTES, ValueError};
 use crate::hub::HubConfig;
 
@@ -39,8 +39,7 @@ struct State {
     /// Made for the first watcher.
     sender: Option<Sender>,
     keys: Keys,
-    /// Their ids ascend.
-    members: Vec<Member>,
+    members: Members,
     watchers: u64,
     publishers: usize,
 }
@@ -161,7 +160,7 @@ impl Topic {
             return Err(ValueError::TooManyKeys(self.config.max_keys));
         }
         let place = state.keys.set(key, content);
-        state.offer(place);
+        state.offer(place, key);
         Ok(())
     }
 
@@ -174,7 +173,7 @@ impl Topic {
         let mut state = self.to_change()?;
         let place =
             state.keys.delete(key).ok_or_else(|| ValueError::NoKey(key.chars().take(64).collect()))?;
-        state.offer(place);
+        state.offer(place, key);
         Ok(())
     }
 
@@ -237,8 +236,7 @@ impl Topic {
         // One whose sink has ended, and that has not left yet, may have had the ring.
         let ring = sink.id().ring();
         members.iter_mut().filter(|other| other.sink.ring() == ring).for_each(|other| other.leave(keys));
-        let wanted = request.keys.map(WantedKeys::new);
-        let wishes = Wishes { within: request.within, keys: wanted, takes_bytes: request.takes_bytes };
+        let wishes = Wishes { within: request.within, keys: request.keys, takes_bytes: request.takes_bytes };
         let mut member = Member::new(sink.id(), Arc::clone(&identity), wishes);
         member.begin(keys.by_age(), keys, sender, now());
         sender.wake_noted();
@@ -269,9 +267,8 @@ impl Topic {
     /// Offers a watcher again what found no room. Returns `false` if there is still none.
     pub(super) fn retry(&self, id: u64) -> bool {
         let mut state = self.lock();
-        let at = state.position(id);
         let State { sender: Some(sender), keys, members, .. } = &mut *state else { return false };
-        let Some(member) = at.and_then(|at| members.get_mut(at)) else { return false };
+        let Some(member) = members.get_mut(id) else { return false };
         let has_given = member.refill(keys, sender, now());
         sender.wake_noted();
         has_given
@@ -279,8 +276,7 @@ impl Topic {
 
     pub(super) fn leave(&self, id: u64) {
         let mut state = self.lock();
-        let Some(at) = state.position(id) else { return };
-        let mut member = state.members.remove(at);
+        let Some(mut member) = state.members.remove(id) else { return };
         member.leave(&mut state.keys);
         if let Some(sender) = &mut state.sender {
             sender.reuse(member.sink);
@@ -288,8 +284,7 @@ impl Topic {
     }
 
     pub(super) fn watcher_snapshot(&self, id: u64) -> Option<WatcherSnapshot> {
-        let state = self.lock();
-        state.position(id).map(|at| state.members[at].snapshot())
+        self.lock().members.get(id).map(Member::snapshot)
     }
 
     /// Its counters.
@@ -318,7 +313,7 @@ impl Topic {
 
 impl State {
     /// Offers a key that has changed to all that want it.
-    fn offer(&mut self, place: usize) {
+    fn offer(&mut self, place: usize, key: &str) {
         let Self { sender, keys, members, .. } = self;
         // Nobody forgets it before all have been offered it.
         keys.wait(place);
@@ -327,18 +322,16 @@ impl State {
             // Watchers that keep up are first and their engines awake before the crowd of slow ones is looked at. One that falls behind
             // meanwhile is marked once more, which changes nothing.
             for is_behind in [false, true] {
-                let these = members.iter_mut().filter(|member| member.is_behind() == is_behind);
-                these.for_each(|member| member.offer(place, keys, sender, now));
+                members.of_key(key, |member| {
+                    if member.is_behind() == is_behind {
+                        member.offer(place, keys, sender, now);
+                    }
+                });
                 sender.wake_noted();
             }
         }
         keys.stop_waiting(place);
         keys.settle(place);
-    }
-
-    /// Where a member is.
-    fn position(&self, id: u64) -> Option<usize> {
-        self.members.binary_search_by_key(&id, |member| member.id).ok()
     }
 }
 

@@ -295,6 +295,36 @@ fn the_work_of_a_change_does_not_grow_with_the_keys_that_wait() {
     );
 }
 
+/// A change is offered to those that asked for its key, also after others have come and gone.
+#[test]
+fn a_change_is_offered_to_those_that_want_its_key() {
+    let mut world = World::new(100);
+    let wants = |keys: &[&str]| Wants {
+        keys: Some(keys.iter().map(|&key| key.to_owned()).collect()),
+        ..Wants::default()
+    };
+    let asked =
+        [wants(&["a"]), Wants::default(), wants(&["a", "b"]), wants(&["b"]), Wants::default(), wants(&["a"])];
+    let mut all: Vec<_> = asked.iter().map(|wants| world.watch(wants)).collect();
+    let offered = |topic: &Topic, key: &str| {
+        let mut ids = Vec::new();
+        topic.lock().members.of_key(key, |member| ids.push(member.id));
+        ids
+    };
+    assert_eq!(offered(&world.topic, "a"), [2, 5, 1, 3, 6]);
+    assert_eq!(offered(&world.topic, "b"), [2, 5, 3, 4]);
+    drop((all.remove(5), all.remove(1), all.remove(0)));
+    assert_eq!(offered(&world.topic, "a"), [5, 3]);
+    assert_eq!(offered(&world.topic, "c"), [5]);
+    all.push(world.watch(&wants(&["c"])));
+    for key in ["a", "b", "c"] {
+        world.set(key, false, "x");
+    }
+    world.finish(&mut all);
+    drop(all);
+    assert_eq!(offered(&world.topic, "b"), [0_u64; 0]);
+}
+
 /// Keys come and go while nobody reads, and while all read slowly: what is kept has a limit, and every reader learns what ended.
 #[test]
 fn keys_that_come_and_go_leave_no_more_than_the_limit() {

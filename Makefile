@@ -2,11 +2,12 @@
 
 CARGO ?= cargo
 RESULTS ?= results
+UPSTREAM = $(or $(CARGO_TARGET_DIR),target)/upstream
 LAB = $(or $(CARGO_TARGET_DIR),target)/release/freshwire-lab
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 
-.PHONY: help demo test test-rest test-all check build install-demo install-test fuzz memory worlds scenes held-out soak-values lab frames matrix-thesis matrix-full matrix-a1 matrix-video matrix-share matrix-state bench evidence-hosts matrix-fair matrix-buffers matrix-packets kernel-share evidence evidence-short clean \
+.PHONY: help demo test test-rest test-all check build install-demo install-test fuzz memory worlds scenes held-out soak-values soak-tree relays lab frames matrix-thesis matrix-full matrix-a1 matrix-video matrix-share matrix-state bench evidence-hosts matrix-fair matrix-buffers matrix-packets kernel-share evidence evidence-short clean \
 	packages packages-test packages-twice install-packages install-packages-test test-root documents neighbours \
 	test-kernel test-kernel-compile test-kernel-long test-kernel-loads test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
@@ -104,6 +105,16 @@ held-out: ## the same over the grid that nothing is tuned on; the published figu
 soak-values: ## memory of the live server with 300 readers of values, a tenth of them slow, for SOAK_SECONDS (300)
 	FRESHWIRE_CROWD_SECONDS=$(or $(SOAK_SECONDS),300) \
 		$(CARGO) test --release --package freshwire-cli --test serve many_readers_of_values -- --nocapture
+
+soak-tree: ## viewers come and go at a tree of relays and edges, with a fault each minute, for SOAK_SECONDS (3600)
+	FRESHWIRE_CHURN_SECONDS=$(or $(SOAK_SECONDS),3600) \
+		$(CARGO) test --workspace --features freshwire-cli/moq --test relays viewers_come_and_go -- --nocapture
+
+relays: install-test ## upstream's relay and command line beside ours, by versions of both families of drafts; builds them first, twenty minutes
+	CARGO_TARGET_DIR=$(UPSTREAM)/target $(CARGO) install --debug --root $(UPSTREAM) moq-relay --version =0.17.10
+	CARGO_TARGET_DIR=$(UPSTREAM)/target $(CARGO) install --debug --root $(UPSTREAM) moq-cli --version =0.14.10
+	FRESHWIRE_UPSTREAM=$(abspath $(UPSTREAM)/bin) \
+		$(CARGO) test --workspace --features freshwire-cli/moq --test relays -- --ignored --nocapture
 
 evidence: install-test build ## each table and figure of the five publications, measured again and shown beside it; hours, can be taken up again
 	$(LAB) evidence --out $(RESULTS)/evidence $(EVIDENCE_ARGS)

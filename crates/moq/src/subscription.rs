@@ -136,12 +136,13 @@ async fn read(
 ) -> Result<TrackReader, MoqError> {
     let failed =
         |reason: &dyn std::fmt::Display| MoqError::Read { track: name.clone(), reason: reason.to_string() };
+    let unanswered = |error: moq_net::Error| if is_over(&error) { MoqError::Over } else { failed(&error) };
     let container = container.map_err(|error| failed(&error))?;
     let wanted = moq_net::track::Subscription::default().with_priority(priority).with_max_age(OLDEST);
-    let track = broadcast.track(&name).map_err(|error| failed(&error))?;
+    let track = broadcast.track(&name).map_err(unanswered)?;
     let answered = tokio::time::timeout(ANSWERED, track.subscribe(wanted)).await;
     let track = answered.map_err(|_| failed(&format!("no answer within {ANSWERED:?}")))?;
-    let track = track.map_err(|error| failed(&error))?;
+    let track = track.map_err(unanswered)?;
     let consumer = Consumer::new(track, container);
     Ok(TrackReader { name, consumer, payload, breaks: 0, has_gap: false, is_damaged: false })
 }
@@ -166,9 +167,9 @@ impl TrackReader {
     pub async fn next(&mut self) -> Result<Option<Frame>, MoqError> {
         loop {
             let read = self.consumer.read().await;
-            let failed = |error: moq_mux::Error| MoqError::Read {
-                track: self.name.clone(),
-                reason: error.to_string(),
+            let failed = |error: moq_mux::Error| match error {
+                moq_mux::Error::Moq(error) if is_over(&error) => MoqError::Over,
+                error => MoqError::Read { track: self.name.clone(), reason: error.to_string() },
             };
             let Some(frame) = read.map_err(failed)? else { return Ok(None) };
             let breaks = self.consumer.discontinuity();
@@ -193,4 +194,10 @@ impl TrackReader {
             return Ok(Some(Frame { micros, is_key: frame.keyframe, is_after_gap, bytes }));
         }
     }
+}
+
+/// Whether nobody serves the broadcast any more. This subscription then stays without it, also where another publisher announces the name.
+fn is_over(error: &moq_net::Error) -> bool {
+    use moq_net::{Error, StreamError};
+    matches!(error, Error::Unroutable | Error::Stream(StreamError::Unroutable))
 }

@@ -95,7 +95,7 @@ async fn follow(said: &Said<'_>) -> Result<Infallible, MoqError> {
     loop {
         tokio::select! {
             listing = subscription.listing() => edge.list(listing?),
-            read = edge.next() => edge.take(read),
+            read = edge.next() => edge.take(read)?,
             _ = look.tick() => {
                 edge.follow_demand(&subscription);
                 said.state(if edge.is_resting() { SourceState::Resting } else { SourceState::Reading });

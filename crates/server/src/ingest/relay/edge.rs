@@ -286,19 +286,30 @@ impl<'a> Edge<'a> {
     }
 
     /// Publishes a frame.
-    pub(super) fn take(&mut self, read: Read) {
+    ///
+    /// # Errors
+    ///
+    /// If the broadcast has ended.
+    pub(super) fn take(&mut self, read: Read) -> Result<(), MoqError> {
         let Read { track, reader, frame } = read;
         let own = match self.renditions.get(&track) {
             Some(rendition) => rendition.reader.as_ref(),
             None => self.sound.as_ref(),
         };
         if own.is_none_or(|own| own.number != reader) {
-            return;
+            return Ok(());
         }
         let frame = match frame {
             Ok(Some(frame)) => frame,
-            Ok(None) => return self.give_up(&track, "it has ended"),
-            Err(error) => return self.give_up(&track, &error.to_string()),
+            Err(error @ MoqError::Over) => return Err(error),
+            Ok(None) => {
+                self.give_up(&track, "it has ended");
+                return Ok(());
+            }
+            Err(error) => {
+                self.give_up(&track, &error.to_string());
+                return Ok(());
+            }
         };
         let zero = *self.zero_ns.get_or_insert_with(|| wall_nanos().saturating_sub(nanos(frame.micros)));
         let time = MediaTime::from_nanos(zero.saturating_add(nanos(frame.micros)));
@@ -308,6 +319,7 @@ impl<'a> Edge<'a> {
             Some(rendition) => rendition.video(&frame, time, arrived),
             None => self.renditions.values_mut().for_each(|rendition| rendition.audio(&frame, time, arrived)),
         }
+        Ok(())
     }
 
     /// A track cannot be read, or not any more. It is asked for again after a pause.

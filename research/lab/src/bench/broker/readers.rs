@@ -9,14 +9,12 @@ use freshwire::websocket::{Event, Reader, Role};
 use freshwire_io::now;
 use freshwire_record::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
 
 use crate::histogram::Histogram;
 
-/// A slow reader takes this much at a time, and has a small buffer.
+/// A slow reader takes this much at a time.
 const SIP_BYTES: usize = 200;
 const SIP_EVERY: Duration = Duration::from_secs(1);
-const BUFFER_BYTES: usize = 4 << 10;
 
 /// For a server that does not answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -45,13 +43,8 @@ pub(super) struct Crowd {
 }
 
 impl Client {
-    fn open(http: SocketAddr, path: &str, buffer: Option<usize>) -> anyhow::Result<Self> {
-        let fd = socket(AddressFamily::INET, SocketType::STREAM, None)?;
-        if let Some(bytes) = buffer {
-            sockopt::set_socket_recv_buffer_size(&fd, bytes)?;
-        }
-        connect(&fd, &http).context("cannot connect to the server")?;
-        let mut socket = TcpStream::from(fd);
+    fn open(http: SocketAddr, path: &str) -> anyhow::Result<Self> {
+        let mut socket = TcpStream::connect(http).context("cannot connect to the server")?;
         socket.set_read_timeout(Some(PATIENCE))?;
         write!(
             socket,
@@ -114,16 +107,10 @@ impl Crowd {
             let names = (0..each).map(|at| format!("key=bench%2F{}", (reader * each + at) % keys));
             format!("/state/values?{}", names.collect::<Vec<_>>().join("&"))
         };
-        let open = |readers: std::ops::Range<usize>, buffer| {
-            readers
-                .map(|reader| Client::open(http, &path(reader), buffer))
-                .collect::<anyhow::Result<Vec<_>>>()
+        let open = |readers: std::ops::Range<usize>| {
+            readers.map(|reader| Client::open(http, &path(reader))).collect::<anyhow::Result<Vec<_>>>()
         };
-        Ok(Self {
-            fast: open(0..fast, None)?,
-            slow: open(fast..fast + slow, Some(BUFFER_BYTES))?,
-            sip_at: now(),
-        })
+        Ok(Self { fast: open(0..fast)?, slow: open(fast..fast + slow)?, sip_at: now() })
     }
 
     /// Reads until this time what was published `since` then.

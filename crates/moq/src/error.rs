@@ -24,6 +24,9 @@ pub enum MoqError {
     /// The broadcast has ended.
     #[error("the broadcast has ended")]
     Over,
+    /// Nothing has come of a broadcast for so long.
+    #[error("nothing has come for {0:.0?}; the stream is asked for again")]
+    Silent(Duration),
     /// The broadcast's catalog cannot be used.
     #[error("the catalog cannot be used: {0}")]
     Catalog(String),

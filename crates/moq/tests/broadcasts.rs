@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use freshwire_media::unit::{AudioCodec, AudioTrack, VideoCodec, VideoTrack};
 use freshwire_moq::relay::{Relay, RelayConfig, RelayIdentity};
-use freshwire_moq::{Announcement, MoqError, Subscription, TrackReader, TrackWriter};
+use freshwire_moq::{Announcement, MAX_FRAME_BYTES, MoqError, Subscription, TrackReader, TrackWriter};
 use moq_net::Timestamp;
 use url::Url;
 
@@ -224,6 +224,24 @@ async fn tracks_that_do_not_exist_and_frames_of_garbage() {
         Ok(frame) => assert_eq!(frame.expect("a frame").bytes, picture(true, 7)),
         Err(error) => assert!(matches!(error, MoqError::Read { .. }), "{error}"),
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frame_above_the_limit_is_left_out() {
+    let url = relay().await;
+    let publisher = Publisher::new(&url, CATALOG).await;
+    let mut subscription = soon("the broadcast", Subscription::open(&url, "live")).await.unwrap();
+    let listing = soon("its catalog", subscription.listing()).await.unwrap();
+    let track = publisher.track("v");
+    let mut group = track.append_group().unwrap();
+    let too_large = [picture(false, 2), vec![1; MAX_FRAME_BYTES]].concat();
+    for (number, bytes) in [(1, picture(true, 1)), (2, too_large), (3, picture(false, 3))] {
+        frame(1000 * number, bytes).write_to(&mut group).unwrap();
+    }
+    group.finish().unwrap();
+    let read = soon("two frames", frames(subscription.video(&listing.video[0]), 2)).await;
+    assert_eq!([&read[0].bytes, &read[1].bytes], [&picture(true, 1), &picture(false, 3)]);
+    assert_eq!(read.iter().map(|frame| frame.is_after_gap).collect::<Vec<_>>(), [false, true]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

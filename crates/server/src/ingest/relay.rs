@@ -10,6 +10,7 @@
 
 mod edge;
 mod names;
+mod silence;
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use freshwire_moq::{MoqError, Subscription};
 use tracing::{info, warn};
 
 use self::edge::Edge;
+use self::silence::Silence;
 use super::outlet::Outlet;
 use crate::config::RelayAddress;
 use crate::failures::Failures;
@@ -41,10 +43,12 @@ pub(super) async fn pull(address: &RelayAddress, outlet: &Outlet) {
     let mut pause = FIRST_PAUSE;
     let mut failures = Failures::default();
     let said = Said { address, outlet };
+    let mut silence = Silence::default();
     loop {
         let start = Instant::now();
         said.state(SourceState::Connecting);
-        let Err(error) = follow(&said).await;
+        let Err(error) = follow(&said, &mut silence).await;
+        silence.ended();
         let text = error.to_string();
         said.state(SourceState::Retrying { reason: text.clone() });
         if failures.is_news(&text, Instant::now()) {
@@ -83,7 +87,7 @@ impl Drop for Said<'_> {
 }
 
 /// One connection.
-async fn follow(said: &Said<'_>) -> Result<Infallible, MoqError> {
+async fn follow(said: &Said<'_>, silence: &mut Silence) -> Result<Infallible, MoqError> {
     let Said { address, outlet } = *said;
     let (url, name) = address.broadcast().map_err(|error| MoqError::Catalog(error.to_string()))?;
     let mut subscription = Subscription::open(&url, &name).await?;
@@ -95,9 +99,18 @@ async fn follow(said: &Said<'_>) -> Result<Infallible, MoqError> {
     loop {
         tokio::select! {
             listing = subscription.listing() => edge.list(listing?),
-            read = edge.next() => edge.take(read)?,
+            read = edge.next() => {
+                if read.has_frame() {
+                    silence.heard(Instant::now());
+                }
+                edge.take(read)?;
+            }
             _ = look.tick() => {
                 edge.follow_demand(&subscription);
+                silence.reads(!edge.is_resting(), Instant::now());
+                if let Some(silence) = silence.is_too_long(Instant::now()) {
+                    return Err(MoqError::Silent(silence));
+                }
                 said.state(if edge.is_resting() { SourceState::Resting } else { SourceState::Reading });
             }
         }

@@ -5,7 +5,8 @@
 //!  clip ─┬─► origin ─► relay-a ═══ relay-b ─► edge-1 ─► viewers, one of them behind a slow line
 //!        │               │                └─────────────► edge of a viewer behind a slow line: the relay's own export
 //!        │               └─► edge-2 ─► viewer
-//!        └─► single server ─► a viewer behind a slow line
+//!        ├─► single server ─► a viewer behind a slow line
+//!        └─► origin behind a slow uplink ─► relay-a ─► edge ─► viewer
 //! ```
 //!
 //! Each is a machine of its own, a network namespace on one switch, and all lines but the slow ones are as fast as the system. Bytes are
@@ -51,6 +52,8 @@ const AWAY: Duration = Duration::from_secs(1);
 /// Edges read on for 2 s after the last viewer.
 const UNTIL_IDLE: Duration = Duration::from_secs(4);
 const LOOK: Duration = Duration::from_millis(10);
+/// The shortest time over which bytes are counted.
+const GROUPS: Duration = Duration::from_secs(4);
 
 /// The options of `tree`.
 #[derive(Args, Clone, Debug)]
@@ -58,7 +61,7 @@ pub(super) struct TreeArgs {
     /// How long ages and bytes of `tree` are measured, each time.
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = parse_duration)]
     tree_time: Duration,
-    /// The slow lines of `tree`.
+    /// The slow lines of `tree`, and the slow uplink.
     #[arg(long, value_name = "RATE", default_value = "300kbit")]
     tree_slow: Rate,
     /// Viewers that come in addition to see whether more is carried to their edge.
@@ -165,13 +168,14 @@ impl Victim {
 }
 
 /// The places where somebody looks while nothing fails.
-const PLACES: [(&str, Place); 6] = [
+const PLACES: [(&str, Place); 7] = [
     ("at the origin", Place::Origin),
     ("at an edge behind two relays", Place::EdgeOne),
     ("at an edge behind one relay", Place::EdgeTwo),
     ("behind an edge and a slow line", Place::SlowEdge),
     ("behind a single server and a slow line", Place::SlowSingle),
     ("behind a relay and a slow line", Place::SlowRelay),
+    ("at an edge of an origin behind a slow uplink", Place::SlowUplink),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,6 +186,7 @@ enum Place {
     SlowEdge,
     SlowSingle,
     SlowRelay,
+    SlowUplink,
 }
 
 /// The machines.
@@ -192,7 +197,13 @@ struct Nodes {
     single: Node,
     /// Viewers behind slow lines: of an edge, of the single server, of a relay.
     slow: [Node; 3],
+    /// The origin behind a slow uplink, and its edge.
+    weak: [Node; 2],
 }
+
+/// The paths at the relays: of the origin, and of the one behind a slow uplink.
+const PATH: &str = "tree";
+const WEAK_PATH: &str = "weak";
 
 struct Tree<'a> {
     args: &'a TreeArgs,
@@ -202,7 +213,7 @@ struct Tree<'a> {
     origin: Option<Program>,
     relays: [Option<Program>; 2],
     edges: [Option<Program>; 2],
-    _others: [Program; 2],
+    _others: [Program; 4],
     /// When the first access unit was handed over.
     fed: Timestamp,
     // Last: its machines go when nothing runs in them.
@@ -219,30 +230,35 @@ impl<'a> Tree<'a> {
             edges: [wires.add("edge-1", None)?, wires.add("edge-2", None)?],
             single: wires.add("single", None)?,
             slow: [wires.add("slow-1", slow)?, wires.add("slow-2", slow)?, wires.add("slow-3", slow)?],
+            weak: [wires.add("weak", None)?, wires.add("weak-edge", None)?],
         };
+        wires.limit_uplink(nodes.weak[0], args.tree_slow)?;
         let start = |node, role| Program::start(&wires, node, role, log);
         let [relay_a, relay_b] = nodes.relays;
         let relays = [
             Some(start(relay_a, Role::Relay { peer: None })?),
             Some(start(relay_b, Role::Relay { peer: Some(relay_a) })?),
         ];
-        let mut origin = start(nodes.origin, Role::Origin { relay: relay_a })?;
+        let mut origin = start(nodes.origin, Role::Origin { relay: relay_a, path: PATH })?;
         let mut single = start(nodes.single, Role::Single)?;
         let edges = [
-            Some(start(nodes.edges[0], Role::Edge { relay: relay_b })?),
-            Some(start(nodes.edges[1], Role::Edge { relay: relay_a })?),
+            Some(start(nodes.edges[0], Role::Edge { relay: relay_b, path: PATH })?),
+            Some(start(nodes.edges[1], Role::Edge { relay: relay_a, path: PATH })?),
         ];
-        let export = start(nodes.slow[2], Role::Edge { relay: relay_b })?;
+        let export = start(nodes.slow[2], Role::Edge { relay: relay_b, path: PATH })?;
+        let mut weak = start(nodes.weak[0], Role::Origin { relay: relay_a, path: WEAK_PATH })?;
+        let weak_edge = start(nodes.weak[1], Role::Edge { relay: relay_a, path: WEAK_PATH })?;
         let fed = freshwire_io::now() + AWAY;
         origin.feed(clip, fed)?;
         single.feed(clip, fed)?;
-        let _others = [single, export];
+        weak.feed(clip, fed)?;
+        let _others = [single, export, weak, weak_edge];
         Ok(Self { args, clip, log, nodes, origin: Some(origin), relays, edges, _others, fed, wires })
     }
 
     /// A viewer at a place.
     fn watch(&self, place: Place) -> anyhow::Result<Watcher> {
-        let Nodes { origin, edges, single, slow, .. } = self.nodes;
+        let Nodes { origin, edges, single, slow, weak, .. } = self.nodes;
         let (from, server) = match place {
             Place::Origin => (origin, origin),
             Place::EdgeOne => (edges[0], edges[0]),
@@ -250,6 +266,7 @@ impl<'a> Tree<'a> {
             Place::SlowEdge => (slow[0], edges[0]),
             Place::SlowSingle => (slow[1], single),
             Place::SlowRelay => (slow[2], slow[2]),
+            Place::SlowUplink => (weak[1], weak[1]),
         };
         Ok(Watcher::start(self.wires.dialer(from)?, rtsp(server), self.clip))
     }
@@ -296,7 +313,8 @@ impl<'a> Tree<'a> {
     /// Bytes on the lines with one viewer of an edge, with many, and with none.
     fn crowd(&self, settle: Duration, report: &mut Report) -> anyhow::Result<()> {
         let (edge, relay) = (self.nodes.edges[0], self.nodes.relays[1]);
-        let time = self.args.tree_time / 4;
+        // Whole groups, which are 2 s long.
+        let time = Duration::from_secs(self.args.tree_time.as_secs() / 8 * 2).max(GROUPS);
         std::thread::sleep(UNTIL_IDLE);
         let one = self.watch(Place::EdgeOne)?;
         std::thread::sleep(settle);
@@ -377,9 +395,11 @@ impl<'a> Tree<'a> {
         let start = |node, role| Program::start(&self.wires, node, role, self.log);
         match victim {
             Victim::Relay => self.relays[1] = Some(start(relays[1], Role::Relay { peer: Some(relays[0]) })?),
-            Victim::Edge => self.edges[0] = Some(start(edges[0], Role::Edge { relay: relays[1] })?),
+            Victim::Edge => {
+                self.edges[0] = Some(start(edges[0], Role::Edge { relay: relays[1], path: PATH })?)
+            }
             Victim::Origin => {
-                let mut program = start(origin, Role::Origin { relay: relays[0] })?;
+                let mut program = start(origin, Role::Origin { relay: relays[0], path: PATH })?;
                 program.feed(self.clip, freshwire_io::now())?;
                 self.origin = Some(program);
             }

@@ -44,6 +44,13 @@ pub(super) struct Read {
     frame: Result<Option<Frame>, MoqError>,
 }
 
+impl Read {
+    /// Whether it is a frame, and no error or end.
+    pub(super) fn has_frame(&self) -> bool {
+        matches!(self.frame, Ok(Some(_)))
+    }
+}
+
 /// The stream of one connection to a relay.
 pub(super) struct Edge<'a> {
     outlet: &'a Outlet,

@@ -27,12 +27,12 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(super) enum Role {
     /// Serves the stream on its standard input.
     Single,
-    /// Does so, and announces it to a relay.
-    Origin { relay: Node },
+    /// Does so, and announces it to a relay, below this path.
+    Origin { relay: Node, path: &'static str },
     /// A relay, perhaps with another one as its peer.
     Relay { peer: Option<Node> },
-    /// Serves what a relay has.
-    Edge { relay: Node },
+    /// Serves what a relay has there.
+    Edge { relay: Node, path: &'static str },
 }
 
 impl Role {
@@ -41,15 +41,15 @@ impl Role {
         let serve = "--open --listen-http none --listen-rtmp none --listen-webrtc none --listen-internal none --listen-rtsp";
         match self {
             Self::Single => format!("serve live=- {serve} {own}:{RTSP}"),
-            Self::Origin { relay } => {
-                format!("serve live=- {serve} {own}:{RTSP} --relay http://{}:{MOQ}/tree", relay.address())
+            Self::Origin { relay, path } => {
+                format!("serve live=- {serve} {own}:{RTSP} --relay http://{}:{MOQ}/{path}", relay.address())
             }
             Self::Relay { peer: None } => format!("relay --listen {own}:{MOQ} --public **"),
             Self::Relay { peer: Some(peer) } => {
                 format!("relay --listen {own}:{MOQ} --public ** --peer http://{}:{MOQ}/", peer.address())
             }
-            Self::Edge { relay } => {
-                format!("serve live=moq+http://{}:{MOQ}/tree/live {serve} {own}:{RTSP}", relay.address())
+            Self::Edge { relay, path } => {
+                format!("serve live=moq+http://{}:{MOQ}/{path}/live {serve} {own}:{RTSP}", relay.address())
             }
         }
     }

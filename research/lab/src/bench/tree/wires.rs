@@ -59,13 +59,14 @@ impl Wires {
         ip(&format!("-n {space} link set eth0 up"))?;
         ip(&format!("-n {space} link set lo up"))?;
         if let Some(rate) = rate {
-            let shape = format!(
-                "-n {switch} qdisc add dev {port} root tbf rate {}bit burst {SLOW_BURST} limit {SLOW_QUEUE}",
-                rate.bits_per_sec()
-            );
-            run("tc", &shape)?;
+            shape(switch, &port, rate)?;
         }
         Ok(node)
+    }
+
+    /// Limits what comes from a machine to that rate.
+    pub(super) fn limit_uplink(&self, node: Node, rate: Rate) -> anyhow::Result<()> {
+        shape(self.space(node), "eth0", rate)
     }
 
     fn space(&self, node: Node) -> &str {
@@ -122,6 +123,14 @@ impl Dialer {
             scope.spawn(dial).join().map_err(|_| anyhow::anyhow!("a connection panicked"))?
         })
     }
+}
+
+/// Limits what leaves by a device of a namespace.
+fn shape(space: &str, device: &str, rate: Rate) -> anyhow::Result<()> {
+    let bits = rate.bits_per_sec();
+    let line =
+        format!("qdisc add dev {device} root tbf rate {bits}bit burst {SLOW_BURST} limit {SLOW_QUEUE}");
+    run("tc", &format!("-n {space} {line}")).map(drop)
 }
 
 fn ip(arguments: &str) -> anyhow::Result<()> {

@@ -188,7 +188,7 @@ fn every_codec_comes_over() {
 const FLAT: u64 = 8 << 20;
 
 /// Viewers come and go at the edges of a tree, and one of its programs fails again and again: `make soak-tree` does it for an hour, with
-/// a fault each minute. What has stayed has no descriptor, thread or memory more than before.
+/// a fault each minute. Programs that stayed have no descriptor, thread or memory more than before.
 #[test]
 fn viewers_come_and_go_and_programs_fail() {
     if !has_ffmpeg() {
@@ -289,12 +289,14 @@ fn upstreams_programs_take_part() {
     for version in VERSIONS {
         let address = free_address();
         let at = address.to_string();
+        // Programs: own
         let mut command = Command::new(upstream("moq-relay"));
         command.args(["--listen", &at, "--listen-tls-generate", "localhost", "--listen-version", version]);
         command.args(["--web-http-listen", &at, "--auth-public", "**"]).stdin(Stdio::null());
         let relay = Relay { address, program: Program::start(&mut command) };
         wait_until(|| std::net::TcpStream::connect(address).is_ok(), || relay.program.log());
         let moq = |broadcast: &str, rest: &[&str]| {
+            // Programs: own
             let mut command = Command::new(upstream("moq"));
             command.args(["--connect", &format!("http://{at}/"), "--broadcast", broadcast]).args(rest);
             command

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// A failure that lasts is logged again after this long.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(30);
 
-/// What was logged last. The same failure is not logged at each attempt.
+/// The failure that was logged last. The same failure is not logged at each attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Failures(Option<(String, Instant)>);
 

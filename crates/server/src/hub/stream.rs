@@ -52,7 +52,7 @@ struct Counters {
     encoder_hangs: AtomicU64,
     /// Relays that somebody reads the stream from.
     relays: AtomicU64,
-    /// Those who want it from a source on demand and are no viewers yet.
+    /// Wishes for it from a source on demand by forwarders, which are no viewers yet.
     wishes: AtomicU64,
 }
 
@@ -316,7 +316,7 @@ impl Stream {
         state.fanout.renditions.ask_for_key(0);
     }
 
-    /// The names of the renditions that its source can deliver on demand, for which places are kept. Those that it named before give theirs up.
+    /// The names of the renditions that its source can deliver on demand, for which places are kept. Names of an earlier call give theirs up.
     ///
     /// # Errors
     ///

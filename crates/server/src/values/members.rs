@@ -1,16 +1,16 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::backlog::Member;
 
 /// The watchers of a topic. A change of a key costs nothing for those that asked for other keys.
 #[derive(Default)]
 pub(super) struct Members {
-    /// Those of every key. Ids ascend, here and below.
+    /// They get every key. Ids ascend, here and below.
     of_all: Vec<Member>,
-    /// Those of some keys.
+    /// They asked for some keys.
     of_some: Vec<Member>,
-    /// Ids of the latter, by the names that they asked for, at most 64 each (`MAX_KEYS_ASKED`).
-    by_key: HashMap<String, Vec<u64>>,
+    /// Ids of these, by the names that they asked for, at most 64 each (`MAX_KEYS_ASKED`).
+    by_key: BTreeMap<String, Vec<u64>>,
 }
 
 impl Members {

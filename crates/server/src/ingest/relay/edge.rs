@@ -66,7 +66,7 @@ pub(super) struct Edge<'a> {
     /// When somebody wanted the stream last.
     wanted: Option<Instant>,
     failed: BTreeMap<String, Failed>,
-    /// Of the broadcast as a whole.
+    /// Failures of the broadcast as a whole.
     failures: Failures,
     start: Instant,
     /// The media time of the time 0, once it is known.
@@ -176,7 +176,7 @@ impl<'a> Edge<'a> {
         if let Some(zero) = listing.zero {
             self.zero_ns = Some(nanos_since_2020(zero));
         }
-        // Those of a publisher that changes its names again and again do not add up.
+        // Failures of a publisher that changes its names again and again do not add up.
         self.failed.retain(|_, failed| failed.at.elapsed() < FORGOTTEN);
         (self.listing, self.names) = (listing, names);
     }

@@ -6,7 +6,7 @@ const SHORTEST: Duration = Duration::from_secs(2);
 /// The longest silence that is believed.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// A pause so many times as long as the longest one lately is none of the publisher's.
+/// A pause longer than this multiple of the longest one lately is none of the publisher's.
 const PAUSES: u32 = 2;
 
 /// A long pause is forgotten within some hundred frames: an outage is no pause.

@@ -217,12 +217,15 @@ impl Renditions {
     /// Keeps places for what a source can deliver on demand, and for nothing that it could before.
     #[cfg(feature = "moq")]
     pub(super) fn offer(&mut self, names: &[String]) -> Result<(), HubError> {
-        self.all.iter_mut().for_each(|rendition| rendition.is_offered = false);
-        names.iter().try_for_each(|name| {
-            let index = self.find(name).map_or_else(|| self.add(name), Ok)?;
-            self.all[index].is_offered = true;
-            Ok(())
-        })
+        // Names that stay keep their places, whatever their order.
+        self.all.iter_mut().for_each(|rendition| rendition.is_offered = names.contains(&rendition.name));
+        names.iter().filter(|name| self.find(name).is_none()).collect::<Vec<_>>().into_iter().try_for_each(
+            |name| {
+                let index = self.add(name)?;
+                self.all[index].is_offered = true;
+                Ok(())
+            },
+        )
     }
 
     fn add(&mut self, name: &str) -> Result<usize, HubError> {

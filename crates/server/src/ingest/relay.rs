@@ -45,17 +45,15 @@ pub(super) async fn pull(address: &RelayAddress, outlet: &Outlet) {
     let said = Said { address, outlet };
     let mut silence = Silence::default();
     loop {
-        let start = Instant::now();
         said.state(SourceState::Connecting);
         let Err(error) = follow(&said, &mut silence).await;
-        silence.ended();
+        if silence.ended(matches!(error, MoqError::Silent(_))) {
+            (pause, failures) = (FIRST_PAUSE, Failures::default());
+        }
         let text = error.to_string();
         said.state(SourceState::Retrying { reason: text.clone() });
         if failures.is_news(&text, Instant::now()) {
             warn!(stream = outlet.name(), relay = %address, %error, "no stream from the relay; it is tried again and again");
-        }
-        if start.elapsed() > LONGEST_PAUSE {
-            pause = FIRST_PAUSE;
         }
         if matches!(error, MoqError::Refused(_)) {
             pause = REFUSED_PAUSE;
@@ -81,8 +79,10 @@ impl Said<'_> {
 impl Drop for Said<'_> {
     fn drop(&mut self) {
         self.outlet.stream().set_source(None);
-        // Nothing of it keeps a place: without names there is none that lacks one.
-        let _ = self.outlet.stream().offer_renditions(&[]);
+        if !self.outlet.is_rendition() {
+            // Nothing of it keeps a place: without names there is none that lacks one.
+            let _ = self.outlet.stream().offer_renditions(&[]);
+        }
     }
 }
 
@@ -107,7 +107,7 @@ async fn follow(said: &Said<'_>, silence: &mut Silence) -> Result<Infallible, Mo
             }
             _ = look.tick() => {
                 edge.follow_demand(&subscription);
-                silence.reads(!edge.is_resting(), Instant::now());
+                silence.reads(edge.is_reading(), Instant::now());
                 if let Some(silence) = silence.is_too_long(Instant::now()) {
                     return Err(MoqError::Silent(silence));
                 }

@@ -39,11 +39,17 @@ impl Members {
     }
 
     pub(super) fn get(&self, id: u64) -> Option<&Member> {
-        self.iter().find(|member| member.id == id)
+        match position(&self.of_all, id) {
+            Some(at) => self.of_all.get(at),
+            None => position(&self.of_some, id).and_then(|at| self.of_some.get(at)),
+        }
     }
 
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Member> {
-        self.iter_mut().find(|member| member.id == id)
+        match position(&self.of_all, id) {
+            Some(at) => self.of_all.get_mut(at),
+            None => position(&self.of_some, id).and_then(|at| self.of_some.get_mut(at)),
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Member> {

@@ -34,17 +34,26 @@ fn only_the_rendition_that_is_used_is_read() {
     });
     let edge = Scene::edge(&relay);
     wait_for("their names", PATIENCE, || edge.snapshot("live").renditions.len() == 2);
-    let _viewers = [edge.view("live~low"), edge.view("live~low")];
+    let both_can_be_had = || {
+        let renditions = edge.snapshot("live").renditions;
+        renditions.len() == 2 && renditions.iter().all(|rendition| rendition.is_present)
+    };
+    let viewers = [edge.view("live~low"), edge.view("live~low")];
     wait_for("a viewer", PATIENCE, || edge.viewers("live") == 2);
     // The other one is read for two groups, so that it is known what it needs.
     wait_for("the used rendition to be read alone, once", PATIENCE, || read(&origin) == ["low"]);
-    let renditions = edge.snapshot("live").renditions;
-    assert!(renditions.iter().all(|rendition| rendition.is_present), "both can be had: {renditions:?}");
+    assert!(both_can_be_had());
+    drop(viewers);
+    wait_for("the relay to be left alone", PATIENCE, || read(&origin).is_empty());
+    let _viewer = edge.view("live~low");
+    wait_for("both renditions again", PATIENCE, both_can_be_had);
+    wait_for("the used rendition to be read alone again", PATIENCE, || read(&origin) == ["low"]);
+    assert!(both_can_be_had());
     let _other = edge.view("live~main");
     wait_for("the other to be read as well", PATIENCE, || read(&origin) == ["low", "main"]);
     wait_for("pictures for all", PATIENCE, || {
         let viewers = edge.snapshot("live").viewers;
-        viewers.len() == 3 && viewers.iter().all(|viewer| viewer.rendition.is_some())
+        viewers.len() == 2 && viewers.iter().all(|viewer| viewer.rendition.is_some())
     });
 }
 

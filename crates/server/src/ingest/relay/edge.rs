@@ -198,11 +198,11 @@ impl<'a> Edge<'a> {
         let videos: Vec<_> = self.names.iter().cloned().zip(self.listing.video.iter().cloned()).collect();
         let is_only = videos.len() == 1;
         for (name, video) in videos {
-            // One that nobody has read is read once, so that viewers' policies know what it needs.
+            // One that nobody has read is read once, so that viewers' policies know what it needs, and that it can be had.
             // A target that has yet to become a viewer needs one of them.
             let is_awaited = demand.used.is_empty() && name == MAIN;
-            let is_wanted =
-                is_only || is_awaited || demand.used.contains(&name) || !demand.measured.contains(&name);
+            let is_unknown = !demand.measured.contains(&name) || !self.renditions.contains_key(&name);
+            let is_wanted = is_only || is_awaited || demand.used.contains(&name) || is_unknown;
             if is_wanted {
                 self.begin(&name, Some(&video), subscription, now);
             } else if let Some(rendition) = self.renditions.get_mut(&name) {
@@ -216,6 +216,11 @@ impl<'a> Edge<'a> {
             let opening = self.listing.sound.as_ref().map(|sound| subscription.sound(sound));
             self.sound = opening.map(|opening| self.read(SOUND, Box::pin(opening)));
         }
+    }
+
+    /// Whether a track is read.
+    pub(super) fn is_reading(&self) -> bool {
+        self.sound.is_some() || self.renditions.values().any(|rendition| rendition.reader.is_some())
     }
 
     /// Whether nothing is read, as nobody views.

@@ -31,8 +31,9 @@ pub(super) struct Silence {
     pause: Duration,
     /// Times in a row that asking again brought nothing.
     fruitless: u32,
-    /// A frame has come on this connection, and one after [`JOINING`].
+    /// A frame has come since reading began.
     is_answered: bool,
+    /// A frame has come on this connection, later than [`JOINING`].
     goes_on: bool,
 }
 
@@ -42,7 +43,7 @@ impl Silence {
         if is_reading {
             self.began.get_or_insert(now);
         } else {
-            (self.began, self.heard) = (None, None);
+            (self.began, self.heard, self.is_answered) = (None, None, false);
         }
     }
 
@@ -160,10 +161,20 @@ mod tests {
 
     #[test]
     fn a_first_frame_may_take_longer() {
-        let (mut silence, now) = (Silence::default(), Instant::now());
+        let (mut silence, mut now) = (Silence::default(), Instant::now());
+        // For the first viewer, and for one that comes after all have left.
+        for _ in 0..2 {
+            silence.reads(true, now);
+            assert_eq!(silence.is_too_long(now + SHORTEST + ANSWER), None);
+            now += SHORTEST + ANSWER;
+            silence.heard(now);
+            assert!(silence.is_too_long(now + SHORTEST + LOOK).is_some());
+            silence.heard(now);
+            silence.reads(false, now);
+        }
+        assert!(silence.ended(true), "frames came");
         silence.reads(true, now);
-        assert_eq!(silence.is_too_long(now + SHORTEST + ANSWER), None);
         assert!(silence.is_too_long(now + SHORTEST + ANSWER + LOOK).is_some());
-        assert!(!silence.ended(true), "nothing came");
+        assert!(!silence.ended(true), "none came any more");
     }
 }

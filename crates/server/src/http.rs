@@ -28,6 +28,7 @@ mod answer;
 mod body;
 mod connection;
 mod guard;
+mod heads;
 mod health;
 pub mod internal;
 mod metrics;

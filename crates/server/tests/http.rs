@@ -190,6 +190,31 @@ fn a_client_that_takes_no_answers_is_disconnected() {
     drop(deaf);
 }
 
+/// A request's head has its time, and a client that rests between two requests has another.
+#[test]
+fn a_client_may_rest_between_two_requests() {
+    let limits = Limits { request_timeout: Duration::from_millis(300), ..Limits::default() };
+    let server = Server::new(TcpListener::bind("127.0.0.1:0").unwrap(), Access::open(), limits);
+    let request = b"GET /_/none HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut socket = TcpStream::connect(server.address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut buffer = [0; 65536];
+    for _ in 0..3 {
+        socket.write_all(request).unwrap();
+        assert!(socket.read(&mut buffer).unwrap() > 0);
+        // Pause: longer than a head may take.
+        std::thread::sleep(Duration::from_millis(700));
+    }
+    // The beginning of a head, and of another client's first.
+    let mut other = TcpStream::connect(server.address).unwrap();
+    other.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    for socket in [&mut socket, &mut other] {
+        socket.write_all(&request[..10]).unwrap();
+        let ended = socket.read(&mut buffer);
+        assert!(matches!(ended, Ok(0)), "{ended:?}");
+    }
+}
+
 #[test]
 fn a_client_that_only_asks_is_disconnected_in_the_end() {
     let limits = Limits { max_connection_age: Duration::from_millis(600), ..Limits::default() };

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::answer::{Outcome, answer};
 use super::guard::Guard;
+use super::heads::{Heads, Heard};
 use super::reply::{self, Reply};
 use super::requester::Requester;
 use super::shutdown::stopped;
@@ -59,8 +60,11 @@ async fn speak(conn: Conn, context: Arc<Context>, requester: Requester) -> Optio
     let counters = Arc::clone(&context);
     let peer = requester.peer;
     let asked = Notify::new();
+    let heads = Heads::new();
     let service = service_fn(|mut request: Request<Incoming>| {
         asked.notify_one();
+        heads.is_whole();
+        let heads = Arc::clone(&heads);
         let (context, orders, requester) = (Arc::clone(&context), orders.clone(), requester.clone());
         // Boxed, because the connection can only be taken from a future that can be moved.
         let reply: Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>> = Box::pin(async move {
@@ -82,6 +86,7 @@ async fn speak(conn: Conn, context: Arc<Context>, requester: Requester) -> Optio
                 Outcome::Reply(mut reply) => {
                     guard.apply(&mut reply);
                     log_refusal(peer, &method, &uri, &reply);
+                    heads.is_answered();
                     return Ok(*reply);
                 }
                 Outcome::Order(order) => Handover::Stream(order),
@@ -94,7 +99,7 @@ async fn speak(conn: Conn, context: Arc<Context>, requester: Requester) -> Optio
         reply
     });
     let limits = context.limits();
-    let conn = Patience::new(conn, limits.answer_timeout);
+    let conn = Heard::new(Patience::new(conn, limits.answer_timeout), &heads);
     let mut connection = builder(&limits).serve_connection(TokioIo::new(conn), service);
     let old = tokio::time::sleep(limits.max_connection_age);
     let mut old = std::pin::pin!(old);
@@ -104,6 +109,7 @@ async fn speak(conn: Conn, context: Arc<Context>, requester: Requester) -> Optio
         asked.notified().await;
     };
     let mut end = std::pin::pin!(end);
+    let mut overdue = std::pin::pin!(heads.overdue(limits.request_timeout));
     let mut stopping = false;
     let order = loop {
         tokio::select! {
@@ -113,7 +119,7 @@ async fn speak(conn: Conn, context: Arc<Context>, requester: Requester) -> Optio
                 if let Err(error) = ended {
                     counters.counters.bad_requests.add_one();
                     tracing::debug!(%peer, %error, "a client did not speak HTTP to the end");
-                    leave(connection.into_parts().io.into_inner().into_inner()).await;
+                    leave(connection.into_parts().io.into_inner().into_inner().into_inner()).await;
                 }
                 // Dropping it closes the connection; what was answered has been flushed.
                 return None;
@@ -122,10 +128,15 @@ async fn speak(conn: Conn, context: Arc<Context>, requester: Requester) -> Optio
                 stopping = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
+            () = overdue.as_mut() => {
+                counters.counters.bad_requests.add_one();
+                tracing::debug!(%peer, "a request's head was not complete in time");
+                return None;
+            }
         }
     };
     let parts = connection.into_parts();
-    Some((parts.io.into_inner().into_inner(), parts.read_buf.into(), order))
+    Some((parts.io.into_inner().into_inner().into_inner(), parts.read_buf.into(), order))
 }
 
 async fn any(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
@@ -166,7 +177,7 @@ fn builder(limits: &Limits) -> http1::Builder {
     builder
         .half_close(true)
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.request_timeout.min(limits.idle_timeout))
+        .header_read_timeout(limits.idle_timeout)
         .max_header_size(limits.max_header_bytes)
         .max_buf_size(limits.max_header_bytes.max(SMALLEST_BUFFER));
     builder

@@ -1,10 +1,13 @@
-use http_body_util::Full;
-use hyper::body::Bytes;
+use std::convert::Infallible;
+
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Body, Bytes};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode, Uri};
 
-/// A whole answer.
-pub(super) type Reply = Response<Full<Bytes>>;
+/// A whole answer, or one whose body is made as the client takes it.
+pub(super) type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// Text for a person.
 pub(super) fn text(status: StatusCode, text: &str) -> Reply {
@@ -13,7 +16,16 @@ pub(super) fn text(status: StatusCode, text: &str) -> Reply {
 
 /// An answer of this type.
 pub(super) fn of(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
-    let mut reply = Response::new(Full::new(body.into()));
+    with_body(status, content_type, Full::new(body.into()))
+}
+
+/// The same, whatever makes the body.
+pub(super) fn with_body(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Body<Data = Bytes, Error = Infallible> + Send + 'static,
+) -> Reply {
+    let mut reply = Response::new(body.boxed_unsync());
     *reply.status_mut() = status;
     reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     reply

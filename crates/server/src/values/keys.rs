@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -116,13 +117,20 @@ impl Keys {
         self.entries.len()
     }
 
-    /// Records of the newest value of this key, or of all keys in their order.
-    pub(super) fn records(&self, key: Option<&str>) -> Vec<Arc<Vec<u8>>> {
-        let record = |place: &usize| Some(Arc::clone(&self.entries.get(*place)?.as_ref()?.newest.record));
-        match key {
-            Some(key) => self.places.get(key).and_then(record).into_iter().collect(),
-            None => self.places.values().filter_map(record).collect(),
-        }
+    /// The record of the newest value of this key.
+    pub(super) fn record(&self, key: &str) -> Option<Arc<Vec<u8>>> {
+        self.record_at(*self.places.get(key)?)
+    }
+
+    /// That of the first key that comes after this one in their order, or of the first key of all.
+    pub(super) fn record_after(&self, key: Option<&str>) -> Option<Arc<Vec<u8>>> {
+        let start = key.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut places = self.places.range::<str, _>((start, Bound::Unbounded));
+        places.find_map(|(_, place)| self.record_at(*place))
+    }
+
+    fn record_at(&self, place: usize) -> Option<Arc<Vec<u8>>> {
+        Some(Arc::clone(&self.entries.get(place)?.as_ref()?.newest.record))
     }
 
     /// Keys that have a value.

@@ -29,9 +29,14 @@ struct Envelope<'a> {
 }
 
 impl Topic {
-    /// The present value of this key, or of all keys in their order.
-    pub fn present(&self, key: Option<&str>) -> Vec<Present> {
-        self.newest(key).iter().filter_map(|record| Present::read(record)).collect()
+    /// The present value of this key.
+    pub fn present(&self, key: &str) -> Option<Present> {
+        Present::read(&self.record(key)?)
+    }
+
+    /// The present value of the first key after this one in their order, or of the first key of all.
+    pub fn present_after(&self, key: Option<&str>) -> Option<Present> {
+        Present::read(&self.record_after(key)?)
     }
 }
 

@@ -259,9 +259,14 @@ impl Topic {
         }
     }
 
-    /// Records of the newest value of this key, or of all of them in their order.
-    pub(super) fn newest(&self, key: Option<&str>) -> Vec<Arc<Vec<u8>>> {
-        self.lock().keys.records(key)
+    /// The record of the newest value of this key.
+    pub(super) fn record(&self, key: &str) -> Option<Arc<Vec<u8>>> {
+        self.lock().keys.record(key)
+    }
+
+    /// That of the first key after this one in their order, or of the first key of all.
+    pub(super) fn record_after(&self, key: Option<&str>) -> Option<Arc<Vec<u8>>> {
+        self.lock().keys.record_after(key)
     }
 
     /// Offers a watcher again what found no room. Returns `false` if there is still none.

@@ -56,7 +56,9 @@ impl Site {
             Content::Json(json) => serde_json::from_str(&json).unwrap(),
             Content::Bytes(bytes) => json!({ "bytes": bytes }),
         };
-        topic.present(None).into_iter().map(|present| (present.key, value(present.content))).collect()
+        std::iter::successors(topic.present_after(None), |last| topic.present_after(Some(&last.key)))
+            .map(|present| (present.key, value(present.content)))
+            .collect()
     }
 
     /// Waits until the present values are these.

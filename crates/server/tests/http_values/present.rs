@@ -1,5 +1,8 @@
 //! Values for clients that ask once.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
 use super::*;
 
 /// The answer's header of this name.
@@ -96,4 +99,56 @@ fn a_byte_order_mark_is_skipped() {
     let mut publisher = Socket::open(&server, "/state/push");
     publisher.say(&format!("{mark}{{\"key\":\"a\",\"value\":3}}"));
     wait_for("the value", PATIENCE, || body(&send(&server, "GET", "/state/a", "", "")) == "3");
+}
+
+/// The body of an answer in chunks.
+fn unchunked(mut body: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    loop {
+        let end = body.windows(2).position(|two| two == b"\r\n").expect("a chunk's length");
+        let length = usize::from_str_radix(std::str::from_utf8(&body[..end]).unwrap(), 16).unwrap();
+        if length == 0 {
+            return whole;
+        }
+        whole.extend(&body[end + 2..][..length]);
+        body = &body[end + 2 + length + 2..];
+    }
+}
+
+/// All values, from none to more than the system's buffers take, without a copy of them for a client that does not read.
+#[test]
+fn a_client_that_takes_its_time_gets_what_is_present_then() {
+    for (keys, length) in [(0, 0), (1, 10), (250, 10), (3, 20_000), (250, 60_000)] {
+        let server = server("state");
+        let topic = server.context.topics.find("state").unwrap();
+        let value = |mark: &str| format!("\"{}\"", mark.repeat(length));
+        for key in 0..keys {
+            topic.set(&format!("{key:03}"), &Content::Json(value("a"))).unwrap();
+        }
+        // Bytes are left out.
+        topic.set("bytes", &Content::Bytes(vec![0; length])).unwrap();
+        let mut socket = TcpStream::connect(server.address).unwrap();
+        let request = format!("GET /state HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address);
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = vec![0; 1];
+        socket.read_exact(&mut answer).unwrap();
+        let is_large = keys * length > 12 << 20;
+        if is_large {
+            set(&server, "249", &value("b"));
+        }
+        socket.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
+        let body = &answer[end + 4..];
+        let is_short = head.contains(&format!("content-length: {}", body.len()));
+        assert!(is_short || head.contains("transfer-encoding: chunked"), "{head}");
+        assert_eq!(is_short, keys * length < 10_000, "{keys} values of {length} bytes: {head}");
+        let text = if is_short { body.to_vec() } else { unchunked(body) };
+        let present: BTreeMap<String, String> = serde_json::from_slice(&text).unwrap();
+        let expected = (0..keys).map(|key| {
+            let mark = if is_large && key == 249 { "b" } else { "a" };
+            (format!("{key:03}"), mark.repeat(length))
+        });
+        assert_eq!(present, expected.collect(), "{keys} values of {length} bytes");
+    }
 }

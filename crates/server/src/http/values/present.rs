@@ -1,8 +1,12 @@
 //! `GET` of present values: `/NAME/KEY` is one, and `/NAME` all of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, btree_set};
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{self, Poll};
 
+use hyper::body::{Body, Bytes, Frame};
 use hyper::header::{self, HeaderValue};
 use hyper::{HeaderMap, Request, StatusCode};
 
@@ -15,6 +19,9 @@ use crate::values::{Content, Present, Topic};
 
 const JSON: &str = "application/json";
 const BYTES: &str = "application/octet-stream";
+
+/// Text that is made at a time: enough that a frame costs little beside it, and little enough that no other client waits for it.
+const FRAME_BYTES: usize = 16 << 10;
 
 /// The present values that a request asks for.
 pub(in crate::http) struct Wanted {
@@ -43,12 +50,12 @@ impl Wanted {
     /// The values. They are as the client has them already if it names their tag.
     pub(in crate::http) fn reply<B>(&self, request: &Request<B>) -> Reply {
         match &self.key {
-            Some(key) => match self.topic.present(Some(key)).pop() {
+            Some(key) => match self.topic.present(key) {
                 Some(value) => one(value, request.headers()),
                 None => reply::text(StatusCode::NOT_FOUND, "there is no such key"),
             },
             None => match WatchQuery::read(request.uri().query()) {
-                Ok(asked) => all(&self.topic.present(None), asked.keys.as_ref()),
+                Ok(asked) => all(Arc::clone(&self.topic), asked.keys),
                 Err(why) => reply::text(StatusCode::BAD_REQUEST, &why),
             },
         }
@@ -86,15 +93,112 @@ fn one(value: Present, headers: &HeaderMap) -> Reply {
     reply
 }
 
-/// An object of all values, or of these. Bytes are no JSON and are left out.
-fn all(values: &[Present], keys: Option<&BTreeSet<String>>) -> Reply {
-    let wanted = values.iter().filter(|value| keys.is_none_or(|keys| keys.contains(&value.key)));
-    let members: Vec<String> = wanted
-        .filter_map(|value| match &value.content {
-            Content::Json(json) => Some(format!("{}:{json}", serde_json::Value::from(value.key.as_str()))),
-            Content::Bytes(_) => None,
-        })
-        .collect();
-    let reply = reply::of(StatusCode::OK, JSON, format!("{{{}}}", members.join(",")));
+/// An object of all values, or of these.
+fn all(topic: Arc<Topic>, keys: Option<BTreeSet<String>>) -> Reply {
+    let keys = keys.map_or(Keys::All { last: None }, |keys| Keys::These(keys.into_iter()));
+    let mut members = Members { topic, keys, part: Part::Start, ahead: String::new() };
+    let first = members.write();
+    // A short answer goes with its length.
+    let reply = if members.part == Part::Done {
+        reply::of(StatusCode::OK, JSON, first)
+    } else {
+        reply::with_body(StatusCode::OK, JSON, Members { ahead: first, ..members })
+    };
     reply::with_header(reply, header::VARY, "accept")
+}
+
+/// The text of that object. Each value is read when it is about to be written, so that a client that takes its time gets what is
+/// present then, and costs no copy of all.
+struct Members {
+    topic: Arc<Topic>,
+    keys: Keys,
+    part: Part,
+    /// Text that was made already.
+    ahead: String,
+}
+
+/// The keys that are still to come.
+enum Keys {
+    /// All that come after the last one.
+    All {
+        last: Option<String>,
+    },
+    These(btree_set::IntoIter<String>),
+}
+
+/// The text that comes next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Start,
+    /// The second member or a later one.
+    Further,
+    Done,
+}
+
+impl Members {
+    /// The next key's value. A key that has none any more is passed over.
+    fn next(&mut self) -> Option<Present> {
+        match &mut self.keys {
+            Keys::All { last } => {
+                let present = self.topic.present_after(last.as_deref())?;
+                *last = Some(present.key.clone());
+                Some(present)
+            }
+            Keys::These(keys) => keys.find_map(|key| self.topic.present(&key)),
+        }
+    }
+
+    /// Some members: no more than is done at a time, so possibly none.
+    fn write(&mut self) -> String {
+        let (mut text, mut read) = (String::new(), 0);
+        while read < FRAME_BYTES && self.part != Part::Done {
+            let is_first = self.part == Part::Start;
+            match self.next() {
+                Some(Present { key, content: Content::Json(json), .. }) => {
+                    read += key.len() + json.len();
+                    text.push(if is_first { '{' } else { ',' });
+                    text += &serde_json::Value::from(key).to_string();
+                    text.push(':');
+                    text += &json;
+                    self.part = Part::Further;
+                }
+                // Bytes are no JSON and are left out.
+                Some(Present { content: Content::Bytes(bytes), .. }) => read += bytes.len(),
+                None => {
+                    text += if is_first { "{}" } else { "}" };
+                    self.part = Part::Done;
+                }
+            }
+        }
+        text
+    }
+}
+
+impl Body for Members {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let members = self.get_mut();
+        let mut text = std::mem::take(&mut members.ahead);
+        if text.is_empty() {
+            if members.part == Part::Done {
+                return Poll::Ready(None);
+            }
+            text = members.write();
+        }
+        if text.is_empty() {
+            // Others have their turn before more is read.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from(text)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.part == Part::Done
+    }
 }

@@ -21,6 +21,7 @@ mod port;
 mod publish;
 mod publishing;
 mod registry;
+mod rtp_sources;
 mod session;
 mod sessions;
 mod tcp;

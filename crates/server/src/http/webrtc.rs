@@ -163,7 +163,7 @@ where
         }
         // An address of WebRTC gives one of the other two.
         Right::Publish | Right::Broker => {
-            publish(sessions, context, PublishAsk { ask, name, rendition, grant, site, permit })?
+            publish(sessions, context, PublishAsk { ask, name, rendition, grant, site, permit }).await?
         }
     };
     Ok(created(&opened, target.right))
@@ -193,16 +193,16 @@ async fn view(
     checked.map_err(|error| refuse(StatusCode::NOT_FOUND, &error.to_string()))?;
     let tracks = known_tracks(&stream).await?;
     let lease = lease(&stream);
-    webrtc::view(sessions, context, ViewAsk { ask, stream, tracks, lease, permit, latency, renditions })
-        .map_err(|error| refuse(status(&error), &error.to_string()))
+    let asked = ViewAsk { ask, stream, tracks, lease, permit, latency, renditions };
+    webrtc::view(sessions, context, asked).await.map_err(|error| refuse(status(&error), &error.to_string()))
 }
 
-fn publish(
+async fn publish(
     sessions: &Arc<WebRtc>,
     context: &Arc<Context>,
     asked: PublishAsk<'_>,
 ) -> Result<Opened, Box<Reply>> {
-    webrtc::publish(sessions, context, asked).map_err(|error| {
+    webrtc::publish(sessions, context, asked).await.map_err(|error| {
         let status = match &error {
             PublishError::Name(_) => StatusCode::BAD_REQUEST,
             PublishError::Offer(error) => status(error),

@@ -17,6 +17,7 @@ use str0m::{Candidate, Rtc, RtcConfig};
 
 use super::port::Port;
 use super::session::Agreed;
+use super::sessions::WebRtc;
 use super::viewing::FIRST_RATE;
 
 /// Why an offer has no answer.
@@ -51,6 +52,13 @@ pub(super) struct Line {
     pub(super) has_feedback: bool,
 }
 
+/// Media of an offer, as in an announcement by RTSP.
+const MOST_MEDIA: usize = freshwire_media::sdp::MAX_MEDIA;
+/// Formats of an offer, in all its media: a browser offers some 60. The protocol compares them with each other.
+const MOST_FORMATS: usize = 256;
+/// Lines of an offer: a browser's has some 300. The protocol takes up to 70 µs for each.
+const MOST_LINES: usize = 1024;
+
 /// Lost packets are sent again up to this age. A picture that is older helps nobody who wants to see what happens now.
 const REPEATED_FOR: Duration = Duration::from_millis(500);
 /// Packets that are kept to be sent again: those of that time at 20 Mbit/s.
@@ -67,6 +75,17 @@ const CONSTRAINED_HIGH: u32 = 0x64_0c1f;
 const HIGH: u32 = 0x64_001f;
 /// High 4:4:4 predictive: Chromium without a decoder in hardware offers it instead of the high profile.
 const HIGH_444: u32 = 0xf4_001f;
+
+/// Negotiates on a thread that may take long, one offer after the other: a stranger's offers keep nobody but other offers waiting.
+pub(super) async fn negotiate(
+    webrtc: &Arc<WebRtc>,
+    answer: impl FnOnce(&Port) -> Result<Negotiated, OfferError> + Send + 'static,
+) -> Result<Negotiated, OfferError> {
+    let given_up = || OfferError::Malformed("the server could not read it".to_owned());
+    let _turn = webrtc.negotiations.acquire().await.map_err(|_| given_up())?;
+    let webrtc = Arc::clone(webrtc);
+    tokio::task::spawn_blocking(move || answer(&webrtc.port)).await.unwrap_or_else(|_| Err(given_up()))
+}
 
 /// Answers a viewer's offer for a stream of these tracks.
 pub(super) fn answer_viewer(
@@ -220,6 +239,7 @@ fn answer(
     direction: &str,
 ) -> Result<Negotiated, OfferError> {
     let malformed = |error: &dyn std::fmt::Display| OfferError::Malformed(error.to_string());
+    check_size(offer)?;
     let candidates = port.candidates(local);
     if candidates.is_empty() {
         return Err(OfferError::NoAddress);
@@ -244,6 +264,19 @@ fn answer(
     let (video, audio) = (line("video"), line("audio"));
     let agreed = Agreed { rtc, candidates, offered_ufrag };
     Ok(Negotiated { agreed, answer, video, audio })
+}
+
+/// Refuses an offer that would take the protocol long.
+fn check_size(offer: &str) -> Result<(), OfferError> {
+    let count = |start: &str| offer.lines().filter(|line| line.starts_with(start)).count();
+    for (what, start, most) in
+        [("media", "m=", MOST_MEDIA), ("formats", "a=rtpmap:", MOST_FORMATS), ("lines", "", MOST_LINES)]
+    {
+        if count(start) > most {
+            return Err(OfferError::Malformed(format!("it has more than {most} {what}")));
+        }
+    }
+    Ok(())
 }
 
 /// The answer with a format in each line of media, as the grammar wants it: one that is refused has none of its own.
@@ -289,4 +322,29 @@ fn without_simulcast(offer: &str) -> String {
 fn is_map_of(line: &str, codec: &str) -> bool {
     let map = line.strip_prefix("a=rtpmap:").and_then(|map| map.split_once(' '));
     map.and_then(|(_, map)| map.split('/').next()).is_some_and(|name| name.eq_ignore_ascii_case(codec))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offer_has_few_lines_of_each_kind() {
+        for (kind, most) in [
+            ("m=video 9 UDP/TLS/RTP/SAVPF 96", MOST_MEDIA),
+            ("a=rtpmap:96 H264/90000", MOST_FORMATS),
+            ("a=fmtp:96 packetization-mode=1", MOST_LINES),
+            ("a=ssrc:1 cname:x", MOST_LINES),
+            ("a=candidate:1 1 udp 1 192.0.2.1 9 typ host", MOST_LINES),
+            ("", MOST_LINES),
+        ] {
+            for count in [0, 1, most - 1, most, most + 1, 2 * most, 100 * most] {
+                let checked = check_size(&format!("{kind}\r\n").repeat(count));
+                assert_eq!(checked.is_ok(), count <= most, "{count} lines {kind:?}");
+                assert!(
+                    checked.err().is_none_or(|why| why.to_string().contains(&format!("more than {most}")))
+                );
+            }
+        }
+    }
 }

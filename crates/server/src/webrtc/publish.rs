@@ -6,7 +6,7 @@ use freshwire_media::sdp::Media;
 use tokio::sync::mpsc;
 
 use super::ask::{Ask, Opened};
-use super::offer::{Negotiated, OfferError, answer_publisher};
+use super::offer::{Negotiated, OfferError, answer_publisher, negotiate};
 use super::publishing::Publishing;
 use super::session::Role;
 use super::sessions::WebRtc;
@@ -48,19 +48,21 @@ pub(crate) struct PublishAsk<'a> {
 /// # Errors
 ///
 /// If the name cannot be had, or the offer cannot be answered.
-pub(crate) fn publish(
+pub(crate) async fn publish(
     webrtc: &Arc<WebRtc>,
     context: &Arc<Context>,
     asked: PublishAsk<'_>,
 ) -> Result<Opened, PublishError> {
     let PublishAsk { ask, name, rendition, grant, site, permit } = asked;
     check_published_name(name)?;
-    let Negotiated { agreed, answer, video, audio } = answer_publisher(&webrtc.port, &ask.offer, ask.local)?;
+    let Ask { peer, local, offer } = ask;
+    let Negotiated { agreed, answer, video, audio } =
+        negotiate(webrtc, move |port| answer_publisher(port, &offer, local)).await?;
     let lines = [video, audio].into_iter().flatten();
     let lines: Vec<_> = lines.filter_map(|line| Some((line.mid, line.media()?))).collect();
     let media: Vec<Media> = lines.iter().map(|(_, media)| media.clone()).collect();
     let feed = Feed::new(TrackSelection::new(&media)?);
-    let origin = format!("whip from {}", ask.peer);
+    let origin = format!("whip from {peer}");
     // One request that waits says as much as many.
     let (asks, keys) = mpsc::channel(1);
     let publisher = match rendition {
@@ -69,7 +71,7 @@ pub(crate) fn publish(
     }?;
     let lease = Lease::new(grant, site, publisher.stream().removed(), context);
     let publishing = Publishing::new(publisher, feed, lines, context.limits().max_publish_rate);
-    let part = work::Part::Publish { name: name.to_owned(), peer: ask.peer, keys };
+    let part = work::Part::Publish { name: name.to_owned(), peer, keys };
     let work = Work { role: part, lease, permit };
     let id = work::begin(webrtc, context, agreed, Role::Publisher(Box::new(publishing)), work)?;
     Ok(Opened { id, answer })

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use super::outlet::TcpOutlet;
 use super::publishing::Publishing;
+use super::rtp_sources::RtpSources;
 use super::viewing::Viewing;
 use crate::tasks::{Tasks, text_of};
 
@@ -72,6 +73,7 @@ pub(super) struct Inner {
     questions: Vec<String>,
     /// A viewer needs a keyframe.
     needs_key: bool,
+    sources: RtpSources,
     pub(super) role: Role,
 }
 
@@ -113,6 +115,10 @@ impl Session {
         let Agreed { mut rtc, candidates, offered_ufrag } = agreed;
         let ufrag = rtc.direct_api().local_ice_credentials().ufrag;
         let now = Instant::now();
+        let sources = match &role {
+            Role::Viewer(_) => RtpSources::of_viewer(),
+            Role::Publisher(_) => RtpSources::of_publisher(),
+        };
         let inner = Inner {
             rtc,
             outlet: Outlet { socket, candidates, source: None, connections: Vec::new() },
@@ -123,6 +129,7 @@ impl Session {
             channel: None,
             questions: Vec::new(),
             needs_key: false,
+            sources,
             role,
         };
         Self { id, ufrag, offered_ufrag, tasks, inner: Mutex::new(inner), changed: Notify::new() }
@@ -212,6 +219,11 @@ impl Session {
         })
     }
 
+    /// Whether it has ended, for whatever reason.
+    pub(super) fn has_ended(&self) -> bool {
+        self.with(|_| ()).is_none()
+    }
+
     /// Whether a page listens.
     pub(super) fn has_page(&self) -> bool {
         self.with(|inner| inner.channel.is_some()).unwrap_or(false)
@@ -254,6 +266,9 @@ impl Inner {
             return false;
         }
         self.outlet.learn(arrival);
+        if !self.sources.admit(arrival.bytes) {
+            return true;
+        }
         match self.rtc.handle_input(input) {
             Ok(()) => self.turn(),
             Err(error) => self.fail(&error.to_string()),

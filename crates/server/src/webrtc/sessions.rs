@@ -4,12 +4,16 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Semaphore;
+
 use super::port::Port;
 use super::registry::Sessions;
 
 /// The WebRTC sessions of a server.
 pub struct WebRtc {
     pub(super) port: Port,
+    /// One offer is read at a time.
+    pub(super) negotiations: Semaphore,
     sessions: Mutex<Sessions>,
 }
 
@@ -26,7 +30,8 @@ impl WebRtc {
     ///
     /// If the address cannot be bound.
     pub fn open(address: SocketAddr, addresses: Vec<IpAddr>) -> io::Result<Self> {
-        Ok(Self { port: Port::open(address, addresses)?, sessions: Mutex::default() })
+        let port = Port::open(address, addresses)?;
+        Ok(Self { port, negotiations: Semaphore::new(1), sessions: Mutex::default() })
     }
 
     /// The address of the port.

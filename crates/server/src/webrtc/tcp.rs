@@ -38,9 +38,13 @@ pub(super) async fn accept(webrtc: &Arc<WebRtc>, context: &Arc<Context>) {
             // A sender that is gone has stopped, too.
             _ = shutdown.wait_for(|&stops| stops) => return,
         };
-        let Ok((socket, peer)) = accepted else {
-            tokio::time::sleep(EXHAUSTED).await;
-            continue;
+        let (socket, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "WebRTC could not take a TCP connection");
+                tokio::time::sleep(EXHAUSTED).await;
+                continue;
+            }
         };
         let peer = canonical(peer);
         match context.admission.admit(peer.ip()) {
@@ -64,7 +68,7 @@ pub(super) async fn accept(webrtc: &Arc<WebRtc>, context: &Arc<Context>) {
     }
 }
 
-/// Reads packets until the connection ends. The first one has to prove that its sender knows the password of a session.
+/// Reads packets until the connection or its session ends. The first one has to prove that its sender knows the password of a session.
 async fn attend(
     mut socket: TcpStream,
     peer: SocketAddr,
@@ -77,15 +81,18 @@ async fn attend(
     let limits = context.limits();
     let mut patience = limits.handshake_timeout;
     let deadline = tokio::time::Instant::now() + limits.handshake_timeout;
-    let mut is_known = false;
+    let mut session = None;
     loop {
         let packet = read(&mut socket, &mut buffer);
         let length = tokio::time::timeout(patience, packet).await.map_err(io::Error::from)??;
         let bytes = buffer.get(..length).unwrap_or_default();
         let (at, outlet) = (Instant::now(), Some(&outlet));
         let arrival = Arrival { at, protocol: Protocol::Tcp, from: peer, to: None, bytes, outlet };
-        is_known |= webrtc.deliver(&arrival).is_some();
-        if is_known {
+        session = webrtc.deliver(&arrival).or(session);
+        if let Some(session) = &session {
+            if session.has_ended() {
+                return Err(io::Error::other("its session has ended"));
+            }
             patience = limits.keepalive_timeout;
         } else if tokio::time::Instant::now() >= deadline {
             return Err(io::Error::other("it belongs to no session"));

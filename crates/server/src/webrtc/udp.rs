@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use freshwire_io::udp::{ReceiveBuffer, UdpSocket};
 use str0m::ice::StunMessage;
@@ -18,15 +18,22 @@ use crate::context::Context;
 /// Batches of datagrams that are taken before other tasks have their turn.
 const BATCHES: usize = 16;
 
+/// The pause after an error of the port, which may be one of memory.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// Takes datagrams until the server stops.
 pub(super) async fn receive(webrtc: &WebRtc, context: &Context) {
     let mut shutdown = context.shutdown.clone();
-    tokio::select! {
-        failed = run(webrtc) => {
-            if let Err(error) = failed {
-                tracing::error!(%error, "the WebRTC port cannot be read any more");
+    let read = async {
+        loop {
+            if let Err(error) = run(webrtc).await {
+                tracing::error!(%error, "the WebRTC port cannot be read; another attempt follows in {PAUSE:?}");
             }
+            tokio::time::sleep(PAUSE).await;
         }
+    };
+    tokio::select! {
+        () = read => {}
         // A sender that is gone has stopped, too.
         _ = shutdown.wait_for(|&stops| stops) => {}
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use freshwire_media::unit::{AudioCodec, Tracks};
 
 use super::ask::{Ask, Opened};
-use super::offer::{Line, Negotiated, OfferError, answer_viewer};
+use super::offer::{Line, Negotiated, OfferError, answer_viewer, negotiate};
 use super::plan::ViewPlan;
 use super::session::Role;
 use super::sessions::WebRtc;
@@ -33,17 +33,19 @@ pub(crate) struct ViewAsk {
 /// # Errors
 ///
 /// If the offer cannot be answered.
-pub(crate) fn view(
+pub(crate) async fn view(
     webrtc: &Arc<WebRtc>,
     context: &Arc<Context>,
     asked: ViewAsk,
 ) -> Result<Opened, OfferError> {
     let ViewAsk { ask, stream, tracks, lease, permit, latency, renditions } = asked;
-    let negotiated = answer_viewer(&webrtc.port, &ask.offer, &tracks, ask.local)?;
+    let Ask { peer, local, offer } = ask;
+    let offered = Arc::clone(&tracks);
+    let negotiated = negotiate(webrtc, move |port| answer_viewer(port, &offer, &offered, local)).await?;
     let has_aac = tracks.audio.as_ref().is_some_and(|audio| matches!(audio.codec, AudioCodec::Aac { .. }));
     if has_aac {
         tracing::info!(
-            peer = %ask.peer,
+            %peer,
             stream = stream.name(),
             "a viewer gets no sound: it is AAC, which WebRTC does not carry"
         );

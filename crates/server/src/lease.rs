@@ -1,10 +1,15 @@
 //! The grant of a lasting connection: a reload ends the connections whose grant it withdraws, and no others.
 
+use std::mem::discriminant;
+use std::sync::Arc;
+
+use freshwire_media::unit::Tracks;
 use tokio::sync::watch;
 
 use crate::access::{Grant, Right};
 use crate::config::Origin;
 use crate::context::Context;
+use crate::hub::Stream;
 
 /// A lasting connection's permission to have its stream.
 pub(crate) struct Lease {
@@ -13,9 +18,16 @@ pub(crate) struct Lease {
     site: Option<Origin>,
     /// Whether the server has removed the stream or the topic.
     removed: watch::Receiver<bool>,
+    described: Option<Described>,
     reviews: watch::Receiver<()>,
     /// The rules in force have been asked.
     is_reviewed: bool,
+}
+
+/// The tracks that the client has decoders for, and those of the stream.
+struct Described {
+    then: Arc<Tracks>,
+    now: watch::Receiver<Option<Arc<Tracks>>>,
 }
 
 /// Why a connection has lost its stream.
@@ -33,6 +45,9 @@ pub(crate) enum Withdrawal {
     /// The page's site is not among `trusted_origins` any more.
     #[error("pages of this site may not use this stream any more")]
     Site,
+    /// The source has another codec than the client's description, and the protocol cannot describe it again.
+    #[error("the codec of the stream has changed: ask for the stream again")]
+    Codec,
 }
 
 impl Lease {
@@ -44,7 +59,12 @@ impl Lease {
         context: &Context,
     ) -> Self {
         // The rules may have changed since the request.
-        Self { grant, site, removed, reviews: context.reviews(), is_reviewed: false }
+        Self { grant, site, removed, described: None, reviews: context.reviews(), is_reviewed: false }
+    }
+
+    /// Ends it, too, when the stream needs other decoders than these tracks.
+    pub(crate) fn until_recoded(self, stream: &Stream, tracks: Arc<Tracks>) -> Self {
+        Self { described: Some(Described { then: tracks, now: stream.tracks() }), ..self }
     }
 
     /// The user's name, if it had to say who it is.
@@ -65,6 +85,7 @@ impl Lease {
                 Ok(()) = self.reviews.changed() => self.is_reviewed = false,
                 // A sender that is gone has removed it, too.
                 _ = self.removed.wait_for(|&is_removed| is_removed) => return Withdrawal::Removed,
+                () = recoded(&mut self.described) => return Withdrawal::Codec,
             }
         }
     }
@@ -79,5 +100,52 @@ impl Lease {
         }
         let is_trusted = self.site.as_ref().is_none_or(|site| context.origins().contain(site));
         (!is_trusted).then_some(Withdrawal::Site)
+    }
+}
+
+/// Waits until the stream needs other decoders than were described. Cancel safe.
+async fn recoded(described: &mut Option<Described>) {
+    if let Some(Described { then, now }) = described {
+        let is_other = |now: &Option<Arc<Tracks>>| now.as_ref().is_some_and(|now| needs_others(now, then));
+        if now.wait_for(is_other).await.is_ok() {
+            return;
+        }
+    }
+    std::future::pending().await
+}
+
+/// Whether decoders for the tracks `then` do not decode what is there `now`. Parameter sets of pictures come with the pictures, those
+/// of sound only with the description. A track that comes or goes harms no decoder.
+fn needs_others(now: &Tracks, then: &Tracks) -> bool {
+    let pictures = now.video.as_ref().zip(then.video.as_ref());
+    let sound = now.audio.as_ref().zip(then.audio.as_ref());
+    pictures.is_some_and(|(now, then)| discriminant(&now.codec) != discriminant(&then.codec))
+        || sound.is_some_and(|(now, then)| now != then)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use freshwire_media::unit::{AudioCodec, AudioTrack, VideoCodec, VideoTrack};
+
+    #[test]
+    fn a_viewer_ends_where_its_decoders_do_not_fit() {
+        let video = |codec, width| Some(VideoTrack { codec, width, height: 90 });
+        let sound = |codec, rate| Some(AudioTrack { codec, rate, channels: 2 });
+        let (vp9, av1) =
+            (VideoCodec::Vp9 { profile: 0, bit_depth: 8 }, VideoCodec::Av1 { sequence_header: Vec::new() });
+        let aac = |byte| AudioCodec::Aac { config: vec![byte, 16] };
+        let then = Tracks { video: video(vp9.clone(), 160), audio: sound(aac(18), 44_100) };
+        for (name, video, audio, expected) in [
+            ("the same", then.video.clone(), then.audio.clone(), false),
+            ("another size", video(vp9.clone(), 320), then.audio.clone(), false),
+            ("another codec", video(av1, 160), then.audio.clone(), true),
+            ("another rate of sound", then.video.clone(), sound(aac(17), 48_000), true),
+            ("another codec of sound", then.video.clone(), sound(AudioCodec::Opus, 48_000), true),
+            ("no sound", then.video.clone(), None, false),
+            ("no pictures", None, then.audio.clone(), false),
+        ] {
+            assert_eq!(needs_others(&Tracks { video, audio }, &then), expected, "{name}");
+        }
     }
 }

@@ -356,7 +356,9 @@ impl Conversation {
         let groups = &self.context.groups;
         let reply = session.setup(target, offers, &self.ends, groups).map_err(unavailable)?;
         if session.is_ready() {
-            self.lease = Some(Lease::new(grant, None, session.stream.removed(), &self.context));
+            let lease = Lease::new(grant, None, session.stream.removed(), &self.context);
+            let tracks = session.stream.tracks().borrow().clone().unwrap_or_default();
+            self.lease = Some(lease.until_recoded(&session.stream, tracks));
             self.state = State::View(session);
         }
         Ok(reply)

@@ -435,14 +435,16 @@ impl Transmission {
         }
     }
 
-    /// Ends it with a reason. A group goes on for its other members, unless its stream is gone.
+    /// Ends it with a reason. A group goes on for its other members, unless the reason holds for all.
     pub(super) fn say_goodbye(&self, why: Withdrawal) {
         match self {
             Self::Udp(viewer, listener) => {
                 viewer.pause();
                 listener.say_goodbye(&why.to_string());
             }
-            Self::Group(group) if why == Withdrawal::Removed => group.say_goodbye(&why.to_string()),
+            Self::Group(group) if matches!(why, Withdrawal::Removed | Withdrawal::Codec) => {
+                group.say_goodbye(&why.to_string());
+            }
             Self::Group(_) => {}
         }
     }

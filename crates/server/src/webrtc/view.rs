@@ -57,9 +57,14 @@ pub(crate) async fn view(
     if video.is_some_and(|line| !line.has_feedback) {
         viewing.is_blind();
     }
+    let carried = Tracks {
+        video: tracks.video.clone().filter(|_| video.is_some()),
+        audio: tracks.audio.clone().filter(|_| audio.is_some()),
+    };
+    let lease = lease.until_recoded(&stream, Arc::new(carried));
     let plan = ViewPlan {
         stream,
-        peer: ask.peer,
+        peer,
         user: lease.user().map(str::to_owned),
         latency,
         renditions,

@@ -13,6 +13,7 @@
 //! password. So nobody can have it send to a stranger.
 
 mod ask;
+mod farewell;
 mod offer;
 mod outlet;
 mod path;

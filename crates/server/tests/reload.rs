@@ -3,13 +3,20 @@
 
 #[path = "reload/connection.rs"]
 mod connection;
+#[allow(dead_code, reason = "only its client is used")]
+mod rtmp_rig;
 mod rtsp_rig;
+mod testing;
+mod webrtc_rig;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
 
-use connection::{Connection, Credential, Kind, Names};
+use connection::{Addresses, Connection, Credential, Kind, Names};
+use freshwire_media::unit::{Tracks, VideoCodec, VideoTrack};
 use freshwire_server::access::LinkKey;
 use freshwire_server::config::{Config, Listen};
 use freshwire_server::hub::Publisher;
@@ -72,7 +79,8 @@ impl Setup {
         let mut config = Config::parse(&text, Path::new("freshwire.toml")).unwrap();
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let listen = Listen { plain: Some(any), tls: None };
-        (config.rtsp, config.http, config.internal) = (listen, listen, None);
+        (config.rtsp, config.rtmp, config.http, config.internal) = (listen, listen, listen, None);
+        config.webrtc = Some(any);
         config
     }
 }
@@ -99,18 +107,21 @@ impl Scene {
         }
         let mut scene = Self { runtime, server, sources, connections: Vec::new() };
         scene.set("0");
-        let address = |protocol: &str| {
-            scene.server.addresses().iter().find(|address| address.protocol == protocol).unwrap().address
-        };
-        let (rtsp, http) = (address("rtsp"), address("http"));
-        let key = LinkKey::new(SECRET);
         for &credential in credentials {
             for &kind in kinds.iter().filter(|kind| kind.is_of(credential)) {
-                scene.connections.push(Connection::open(kind, credential, rtsp, http, &key, SITE));
+                scene.open(kind, credential);
             }
         }
         scene.feed();
         scene
+    }
+
+    fn open(&mut self, kind: Kind, credential: Credential) {
+        let address = |protocol: &str| {
+            self.server.addresses().iter().find(|address| address.protocol == protocol).unwrap().address
+        };
+        let addresses = Addresses { rtsp: address("rtsp"), http: address("http"), rtmp: address("rtmp") };
+        self.connections.push(Connection::open(kind, credential, addresses, &LinkKey::new(SECRET), SITE));
     }
 
     fn set(&self, value: &str) {
@@ -197,7 +208,7 @@ const CHANGES: [(&str, Change, Ends, &str); 15] = [
     ),
 ];
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 15] = [
     Kind::RtspSetup,
     Kind::RtspTcp,
     Kind::RtspUdp,
@@ -210,6 +221,9 @@ const KINDS: [Kind; 12] = [
     Kind::Values,
     Kind::Events,
     Kind::Push,
+    Kind::Whep,
+    Kind::Whip,
+    Kind::Rtmp,
 ];
 
 #[test]
@@ -217,6 +231,7 @@ fn a_reload_ends_what_it_withdraws_and_nothing_else() {
     let start = Setup::new();
     let mut ended = BTreeMap::<bool, u32>::new();
     for (name, change, ends, reason) in CHANGES {
+        let begin = Instant::now();
         let mut scene = Scene::new(&start, &KINDS, &Credential::ALL);
         let mut changed = start.clone();
         change(&mut changed);
@@ -232,11 +247,11 @@ fn a_reload_ends_what_it_withdraws_and_nothing_else() {
                 scene.connections.push(connection);
             }
         }
-        println!("{name}: {} go on", scene.connections.len());
+        println!("{name}: {} go on after {:?}", scene.connections.len(), begin.elapsed());
         scene.feed();
     }
     // Each kind by each credential, and by pages where pages can have it.
-    assert_eq!((ended[&true], ended[&true] + ended[&false]), (84, 15 * (3 * 12 + 4)));
+    assert_eq!((ended[&true], ended[&true] + ended[&false]), (108, 15 * (3 * 15 + 6)));
 }
 
 /// A stream that is removed and comes back is another one.
@@ -285,14 +300,9 @@ fn closing_an_open_server_ends_those_who_had_no_password() {
     };
     let mut scene = Scene::new(&start, &[], &[]);
     reload(&mut scene, true);
-    let address = |protocol: &str| {
-        scene.server.addresses().iter().find(|address| address.protocol == protocol).unwrap().address
-    };
-    let key = LinkKey::new(SECRET);
-    let (rtsp, http) = (address("rtsp"), address("http"));
     for kind in [Kind::RtspTcp, Kind::Pictures, Kind::Values] {
         for by in [Credential::Open, Credential::Link] {
-            scene.connections.push(Connection::open(kind, by, rtsp, http, &key, SITE));
+            scene.open(kind, by);
         }
     }
     reload(&mut scene, true);
@@ -308,4 +318,25 @@ fn closing_an_open_server_ends_those_who_had_no_password() {
     }
     assert_eq!(scene.connections.len(), 3);
     scene.feed();
+}
+
+/// RTSP and WHEP tell a client the codecs before it plays, and have no way to tell it others.
+#[test]
+fn a_changed_codec_ends_viewers_by_rtsp_and_whep() {
+    let kinds = [Kind::RtspTcp, Kind::RtspUdp, Kind::Multicast, Kind::Whep];
+    let mut scene = Scene::new(&Setup::new(), &kinds, &[Credential::Open]);
+    let (sps, pps) = (vec![0x67, 0x42, 0xC0, 0x1F, 2], vec![0x68, 3, 4]);
+    let of =
+        |codec| Arc::new(Tracks { video: Some(VideoTrack { codec, width: 640, height: 360 }), audio: None });
+    // Other parameter sets come with the pictures.
+    let source = &mut scene.sources[0];
+    source.tracks = of(VideoCodec::H264 { sps: sps.clone(), pps: pps.clone() });
+    source.publisher.tracks(Arc::clone(&source.tracks));
+    scene.feed();
+    scene.sources[0].publisher.tracks(of(VideoCodec::H265 { vps: Vec::new(), sps, pps }));
+    for mut connection in std::mem::take(&mut scene.connections) {
+        let why = connection.ends();
+        let (kind, _) = connection.what();
+        assert!(why.is_some_and(|why| why.contains("codec of the stream has changed")), "{kind:?}");
+    }
 }

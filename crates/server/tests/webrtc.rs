@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
 mod browser_driver;
+#[path = "webrtc/ends.rs"]
+mod ends;
 mod http_rig;
 mod testing;
 
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
         Ok(namespaces) => namespaces,
         Err(code) => return code,
     };
-    let tests: [(_, _, fn(&Namespaces)); 7] = [
+    let tests: [(_, _, fn(&Namespaces)); 10] = [
         ("chromium", "chromium_views_without_going_backwards", chromium_views_without_going_backwards),
         ("chromium", "chromium_views_over_tcp", chromium_views_over_tcp),
         ("chromium", "chromium_publishes_its_camera", chromium_publishes_its_camera),
@@ -46,6 +48,9 @@ fn main() -> ExitCode {
             firefox_gets_the_high_profile_by_websocket,
         ),
         ("chromium", "the_page_goes_over_to_websocket", the_page_goes_over_to_websocket),
+        ("chromium", "the_page_says_why_it_lost_its_stream", ends::the_page_says_why_it_lost_its_stream),
+        ("chromium", "the_page_outlives_the_server", ends::the_page_outlives_the_server),
+        ("chromium", "the_page_gives_up_a_request_that_hangs", ends::the_page_gives_up_a_request_that_hangs),
         ("chromium", "a_lossy_path_shows_fresh_pictures", a_lossy_path_shows_fresh_pictures),
     ];
     for (program, name, test) in tests {
@@ -154,8 +159,13 @@ fn served(namespaces: &Namespaces) -> Server {
 
 /// The same with this address for WebRTC.
 fn served_at(namespaces: &Namespaces, address: Ipv4Addr) -> Server {
+    served_again(namespaces, address, 0)
+}
+
+/// The same at this port for HTTP; 0: any.
+fn served_again(namespaces: &Namespaces, address: Ipv4Addr, port: u16) -> Server {
     let open = || {
-        let listener = std::net::TcpListener::bind((Namespaces::FAR_V4, 0)).unwrap();
+        let listener = std::net::TcpListener::bind((Namespaces::FAR_V4, port)).unwrap();
         (listener, WebRtc::open((address, 0).into(), Vec::new()).unwrap())
     };
     let (listener, webrtc) = namespaces.in_far(open).unwrap();

@@ -214,6 +214,51 @@ fn strangers_disturb_nobody() {
     assert_eq!(server.context.tasks.panics(), 0);
 }
 
+/// As a close frame of WebSocket does. The words are sent again if they are lost, and no picture comes meanwhile.
+#[test]
+fn a_page_hears_why_its_session_ends() {
+    for is_lossy in [false, true] {
+        let Some(server) = playing(Limits::default()) else { return };
+        let mut other = viewer(&server);
+        let mut page = Client::page();
+        let answer = ask(server.address, "POST", "/clock/whep", SDP, &page.offer);
+        page.accept(&answer.body);
+        assert!(page.run(PATIENCE, |page| page.packets > 20 && page.said.len() > 2));
+        server.context.set_access(Access::new(Rules::default()));
+        let withdrawn = Instant::now();
+        if is_lossy {
+            page.lose(Duration::from_millis(500));
+        }
+        let is_end = |said: &String| said.contains("\"end\"");
+        let before = page.packets;
+        assert!(page.run(PATIENCE, |page| page.said.iter().any(is_end)), "lossy: {is_lossy}");
+        let end = page.said.iter().find(|said| is_end(said)).unwrap();
+        assert_eq!(
+            end,
+            r#"{"type":"end","code":1008,"reason":"the right to view this stream was withdrawn"}"#
+        );
+        assert!(withdrawn.elapsed() < Duration::from_secs(10), "{:?}", withdrawn.elapsed());
+        assert!(page.run(PATIENCE, |page| page.ended));
+        assert!(!is_lossy || page.packets == before, "pictures came after the withdrawal");
+        assert!(other.run(PATIENCE, |other| other.ended), "one that is no page ends, too");
+        wait_for("the end of the sessions", PATIENCE, || server.sessions() == 0);
+    }
+}
+
+/// A page that hears nothing any more does not keep its session.
+#[test]
+fn a_deaf_page_ends_soon() {
+    let Some(server) = playing(Limits::default()) else { return };
+    let mut page = Client::page();
+    let answer = ask(server.address, "POST", "/clock/whep", SDP, &page.offer);
+    page.accept(&answer.body);
+    assert!(page.run(PATIENCE, |page| page.packets > 20 && page.said.len() > 2));
+    let stream = server.context.hub.find("clock").unwrap();
+    server.context.set_access(Access::new(Rules::default()));
+    wait_for("the end of the viewer", PATIENCE, || stream.snapshot().viewers.is_empty());
+    wait_for("the end of the session", Duration::from_secs(10), || server.sessions() == 0);
+}
+
 #[test]
 fn passwords_and_links_are_asked_for() {
     if !is_there("ffmpeg") {

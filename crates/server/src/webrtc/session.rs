@@ -239,6 +239,26 @@ impl Session {
             }
         });
     }
+
+    /// Sends the page a last text, behind what it has not received yet. Returns `false` if no page listens.
+    pub(super) fn say_last(&self, text: &str) -> bool {
+        let said = self.with(|inner| {
+            let Some(mut channel) = inner.channel.and_then(|id| inner.rtc.channel(id)) else { return false };
+            let is_taken = matches!(channel.write(false, text.as_bytes()), Ok(true));
+            inner.turn();
+            is_taken
+        });
+        said.unwrap_or(false)
+    }
+
+    /// Whether the page has yet to confirm a text.
+    pub(super) fn is_unheard(&self) -> bool {
+        let unheard = self.with(|inner| {
+            let channel = inner.channel.and_then(|id| inner.rtc.channel(id));
+            channel.is_some_and(|mut channel| channel.buffered_amount() > 0)
+        });
+        unheard.unwrap_or(false)
+    }
 }
 
 impl Inner {

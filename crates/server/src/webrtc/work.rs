@@ -9,6 +9,7 @@ use freshwire_io::udp::UdpSocket;
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
+use super::farewell;
 use super::offer::OfferError;
 use super::plan::ViewPlan;
 use super::publishing::{Publishing, SILENCE};
@@ -85,6 +86,7 @@ async fn run(session: Arc<Session>, work: Work, webrtc: Arc<WebRtc>, context: Ar
     let opened = Instant::now();
     let mut viewer: Option<Viewer> = None;
     let mut was_connected = false;
+    let mut withdrawal = None;
     let reason = loop {
         let Todo { ended, is_connected, needs_key, questions, due } = session.look();
         if let Some(why) = ended {
@@ -117,12 +119,21 @@ async fn run(session: Arc<Session>, work: Work, webrtc: Arc<WebRtc>, context: Ar
             () = key_wanted(&mut role) => {
                 session.with(|inner| inner.ask_for_key(false));
             }
-            why = lease.withdrawn(&context) => break why.to_string(),
+            why = lease.withdrawn(&context) => {
+                withdrawal = Some(why);
+                break why.to_string();
+            }
             _ = shutdown.wait_for(|stopped| *stopped) => break "the server stops".to_owned(),
         }
     };
-    session.end(&reason);
+    // No picture leaves from here on, although the session lasts until the page has heard why.
     drop(viewer);
+    let is_said = farewell::say(&session, withdrawal, &reason);
+    // A publisher's packets would be taken meanwhile, and a server that stops takes no confirmations.
+    if is_said && matches!(role, Part::View(_)) && !*shutdown.borrow() {
+        farewell::heard(&session).await;
+    }
+    session.end(&reason);
     drop(registered);
     match &role {
         Part::View(plan) => {

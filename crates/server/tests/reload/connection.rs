@@ -2,12 +2,19 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
 use std::time::Duration;
 
 use freshwire::websocket::{Event, Opcode, Reader, Role, header};
+use freshwire_media::rtmp::amf0::Value;
 use freshwire_server::access::{LinkKey, Right, answer};
+use str0m::media::{Direction, MediaKind};
 
 use crate::rtsp_rig::{Client, TCP, datagram_sockets, with_session};
+use crate::testing::wait_for;
+use crate::webrtc_rig::{SDP, ask};
+use crate::{rtmp_rig, webrtc_rig};
 
 /// A busy machine may be late by much.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,16 +36,24 @@ pub(crate) enum Kind {
     Values,
     Events,
     Push,
+    /// WebRTC: a viewer, a publisher.
+    Whep,
+    Whip,
+    /// A publisher.
+    Rtmp,
 }
 
 impl Kind {
+    /// Publishers that need a stream for themselves.
+    const ALONE: [Self; 4] = [Self::PublishTcp, Self::PublishUdp, Self::Whip, Self::Rtmp];
+
     pub(crate) fn publishes(self) -> bool {
-        matches!(self, Self::PublishTcp | Self::PublishUdp | Self::Push)
+        self == Self::Push || Self::ALONE.contains(&self)
     }
 
     /// Whether pages of other sites can have a stream so.
     fn is_for_pages(self) -> bool {
-        matches!(self, Self::Pictures | Self::Values | Self::Events | Self::Push)
+        matches!(self, Self::Pictures | Self::Values | Self::Events | Self::Push | Self::Whep | Self::Whip)
     }
 
     pub(crate) fn is_of(self, credential: Credential) -> bool {
@@ -64,7 +79,15 @@ impl Credential {
     }
 }
 
-/// The streams of clients with a credential. A publisher over RTSP needs one for itself.
+/// Where the server listens.
+#[derive(Clone, Copy)]
+pub(crate) struct Addresses {
+    pub(crate) rtsp: SocketAddr,
+    pub(crate) http: SocketAddr,
+    pub(crate) rtmp: SocketAddr,
+}
+
+/// The streams of clients with a credential. Publishers of pictures need one each.
 pub(crate) struct Names(&'static str);
 
 impl Names {
@@ -73,17 +96,16 @@ impl Names {
     }
 
     fn of_kind(&self, kind: Kind, credential: Credential) -> String {
-        match kind {
-            Kind::PublishTcp => format!("{}-tcp-{credential:?}", self.0),
-            Kind::PublishUdp => format!("{}-udp-{credential:?}", self.0),
-            _ => format!("{}-cam", self.0),
+        if Kind::ALONE.contains(&kind) {
+            format!("{}-{kind:?}-{credential:?}", self.0)
+        } else {
+            format!("{}-cam", self.0)
         }
     }
 
     pub(crate) fn all(&self) -> Vec<String> {
         let credentials = Credential::ALL.into_iter().filter(|&of| Self::of(of).0 == self.0);
-        let own = credentials
-            .flat_map(|of| [Kind::PublishTcp, Kind::PublishUdp].map(|kind| self.of_kind(kind, of)));
+        let own = credentials.flat_map(|of| Kind::ALONE.map(|kind| self.of_kind(kind, of)));
         own.chain([format!("{}-cam", self.0), format!("{}-spare", self.0)]).collect()
     }
 }
@@ -98,14 +120,40 @@ pub(crate) struct Connection {
 enum Over {
     Rtsp { client: Client, ports: Option<(UdpSocket, UdpSocket)>, next: Option<u16> },
     Http { socket: TcpStream, read: Vec<u8>, frames: Option<Reader> },
+    WebRtc { client: Attended, http: SocketAddr, session: String },
+    Rtmp(rtmp_rig::Client),
+}
+
+/// A client of WebRTC that takes part on a thread of its own until it is dropped: what comes while nobody reads would be lost.
+struct Attended(Arc<Mutex<webrtc_rig::Client>>);
+
+impl Attended {
+    fn new(client: webrtc_rig::Client) -> Self {
+        let client = Arc::new(Mutex::new(client));
+        let weak = Arc::downgrade(&client);
+        thread::spawn(move || {
+            while let Some(client) = weak.upgrade() {
+                let has_ended = client.lock().unwrap().run(Duration::from_millis(5), |client| client.ended);
+                if has_ended {
+                    return;
+                }
+                // Pause: those who ask have their turn.
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Self(client)
+    }
+
+    fn now(&self) -> MutexGuard<'_, webrtc_rig::Client> {
+        self.0.lock().unwrap()
+    }
 }
 
 impl Connection {
     pub(crate) fn open(
         kind: Kind,
         credential: Credential,
-        rtsp: SocketAddr,
-        http: SocketAddr,
+        Addresses { rtsp, http, rtmp }: Addresses,
         key: &LinkKey,
         site: &str,
     ) -> Self {
@@ -116,14 +164,24 @@ impl Connection {
         } else {
             String::new()
         };
+        let origin = (credential == Credential::Site).then_some(site);
         let over = match kind {
+            Kind::Whep | Kind::Whip => {
+                let end = format!("{kind:?}").to_lowercase();
+                open_webrtc(http, &format!("/{name}/{end}{query}"), kind, credential, origin)
+            }
+            Kind::Rtmp => {
+                let user = if credential == Credential::User { "?user=anna&pass=sesame" } else { "" };
+                let mut client = rtmp_rig::Client::connect(rtmp, "").unwrap();
+                client.publish(&format!("{name}{query}{user}")).unwrap();
+                Over::Rtmp(client)
+            }
             Kind::Pictures | Kind::Body(_) | Kind::Values | Kind::Events | Kind::Push => {
                 let path = match kind {
                     Kind::Body(suffix) => format!("/{name}.{suffix}{query}"),
                     Kind::Pictures => format!("/{name}/ws{query}"),
                     _ => format!("/{name}/{}{query}", format!("{kind:?}").to_lowercase()),
                 };
-                let origin = (credential == Credential::Site).then_some(site);
                 open_http(http, &path, kind, credential, origin)
             }
             _ => open_rtsp(rtsp, &name, &query, kind, credential),
@@ -177,6 +235,16 @@ impl Connection {
                     }
                 }
                 read.clear();
+            }
+            Over::WebRtc { client, .. } if self.kind == Kind::Whep => {
+                wait_for(&what, PATIENCE, || client.now().payload.last() == Some(&mark));
+            }
+            Over::WebRtc { client, http, session } => {
+                assert!(has_session(*http, session) && !client.now().ended, "{what} has ended");
+            }
+            Over::Rtmp(client) => {
+                let (name, _) = client.call("createStream", vec![Value::Null]);
+                assert_eq!(name, "_result", "{what}");
             }
         }
     }
@@ -240,8 +308,30 @@ impl Connection {
                     None => None,
                 }
             }
+            Over::WebRtc { client, http, session } => {
+                wait_for(&what, PATIENCE, || client.now().ended && !has_session(*http, session));
+                let said = client.now().said.last().cloned().filter(|_| self.kind == Kind::Whep)?;
+                let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+                let reason = said["reason"].as_str().unwrap_or_else(|| panic!("{what}: {said}"));
+                let is_gone = reason.contains("removed") || reason.contains("codec");
+                assert_eq!(said["code"], if is_gone { 1001 } else { 1008 }, "{what}: {said}");
+                Some(reason.to_owned())
+            }
+            Over::Rtmp(client) => {
+                let status = client.status();
+                assert_eq!(client.status(), None, "{what} goes on");
+                Some(status.unwrap_or_else(|| panic!("{what}: no status")))
+            }
         }
     }
+}
+
+/// Whether the server has this session of WebRTC.
+fn has_session(http: SocketAddr, session: &str) -> bool {
+    let fragment = "content-type: application/trickle-ice-sdpfrag\r\n";
+    let answer = ask(http, "PATCH", session, fragment, "");
+    assert!(matches!(answer.status, 204 | 404), "{answer:?}");
+    answer.status == 204
 }
 
 /// The picture of a packet of the stream, whose number has to be the next one.
@@ -325,6 +415,35 @@ fn members(setup: &crate::rtsp_rig::Answer) -> (UdpSocket, UdpSocket) {
         socket
     });
     (rtp, rtcp)
+}
+
+/// A viewer to which the server answers, or a publisher that is connected.
+fn open_webrtc(http: SocketAddr, path: &str, kind: Kind, by: Credential, origin: Option<&str>) -> Over {
+    let mut client = match kind {
+        Kind::Whep => webrtc_rig::Client::page(),
+        _ => webrtc_rig::Client::offering(&[MediaKind::Video], Direction::SendOnly),
+    };
+    let mut head = SDP.to_owned();
+    if let Some(origin) = origin {
+        head += &format!("origin: {origin}\r\n");
+    }
+    if by == Credential::User {
+        let refused = ask(http, "POST", path, &head, &client.offer);
+        let challenge = refused.header("www-authenticate").unwrap();
+        let answer = answer(challenge, "anna", "sesame", "POST", path).unwrap();
+        head += &format!("authorization: {answer}\r\n");
+    }
+    let answer = ask(http, "POST", path, &head, &client.offer);
+    assert_eq!(answer.status, 201, "{path}: {answer:?}");
+    client.accept(&answer.body);
+    let is_open = |client: &webrtc_rig::Client| match kind {
+        Kind::Whep => !client.said.is_empty(),
+        _ => client.connected,
+    };
+    assert!(client.run(PATIENCE, is_open), "{path}");
+    let (folder, _) = path.split_once('?').map_or(path, |(path, _)| path).rsplit_once('/').unwrap();
+    let session = format!("{folder}/{}", answer.header("location").unwrap());
+    Over::WebRtc { client: Attended::new(client), http, session }
 }
 
 fn open_http(address: SocketAddr, path: &str, kind: Kind, by: Credential, origin: Option<&str>) -> Over {

@@ -58,8 +58,11 @@ pub(crate) struct Client {
     /// The offer.
     pub(crate) offer: String,
     pub(crate) connected: bool,
-    /// Packets of media that came.
+    /// Packets of media that came, and the payload of the newest.
     pub(crate) packets: u64,
+    pub(crate) payload: Vec<u8>,
+    /// What the server has said to it as a page.
+    pub(crate) said: Vec<String>,
     /// The server has left.
     pub(crate) ended: bool,
 }
@@ -70,8 +73,17 @@ impl Client {
         Self::offering(kinds, Direction::RecvOnly)
     }
 
+    /// One that receives pictures and, as a page, asks for the time and listens to what the server says.
+    pub(crate) fn page() -> Self {
+        Self::new(&[MediaKind::Video], Direction::RecvOnly, true)
+    }
+
     /// One that offers these kinds.
     pub(crate) fn offering(kinds: &[MediaKind], direction: Direction) -> Self {
+        Self::new(kinds, direction, false)
+    }
+
+    fn new(kinds: &[MediaKind], direction: Direction, is_page: bool) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut rtc = Rtc::builder().set_rtp_mode(true).build(Instant::now());
         rtc.add_local_candidate(Candidate::host(socket.local_addr().unwrap(), "udp").unwrap());
@@ -79,9 +91,13 @@ impl Client {
         for &kind in kinds {
             changes.add_media(kind, direction, None, None, None);
         }
+        if is_page {
+            changes.add_channel("freshwire".to_owned());
+        }
         let (offer, pending) = changes.apply().unwrap();
-        let offer = offer.to_sdp_string();
-        Self { rtc, socket, pending: Some(pending), offer, connected: false, packets: 0, ended: false }
+        let (offer, pending) = (offer.to_sdp_string(), Some(pending));
+        let (payload, said) = (Vec::new(), Vec::new());
+        Self { rtc, socket, pending, offer, connected: false, packets: 0, payload, said, ended: false }
     }
 
     /// Takes the server's answer.
@@ -113,6 +129,15 @@ impl Client {
         false
     }
 
+    /// Loses what comes for so long, and says nothing.
+    pub(crate) fn lose(&mut self, duration: Duration) {
+        let begin = Instant::now();
+        self.socket.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+        while begin.elapsed() < duration {
+            let _ = self.socket.recv_from(&mut [0; 2000]);
+        }
+    }
+
     fn turn(&mut self) -> Instant {
         loop {
             match self.rtc.poll_output() {
@@ -121,7 +146,17 @@ impl Client {
                     let _ = self.socket.send_to(&transmit.contents, transmit.destination);
                 }
                 Ok(Output::Event(Event::Connected)) => self.connected = true,
-                Ok(Output::Event(Event::RtpPacket(_))) => self.packets += 1,
+                Ok(Output::Event(Event::RtpPacket(packet))) => {
+                    self.packets += 1;
+                    self.payload = packet.payload.to_vec();
+                }
+                Ok(Output::Event(Event::ChannelOpen(id, _))) => {
+                    let mut channel = self.rtc.channel(id).unwrap();
+                    assert!(channel.write(false, br#"{"type":"ping","at":1}"#).unwrap());
+                }
+                Ok(Output::Event(Event::ChannelData(data))) => {
+                    self.said.push(String::from_utf8(data.data).unwrap());
+                }
                 Ok(Output::Event(Event::Closed)) => self.ended = true,
                 Ok(Output::Event(_)) => {}
                 Err(_) => {

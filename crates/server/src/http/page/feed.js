@@ -45,7 +45,7 @@ export class Feed extends EventTarget {
         this.#say("media", data);
       }
     };
-    socket.onclose = () => this.#lost();
+    socket.onclose = ({ reason }) => this.#lost(reason);
   }
 
   #close() {
@@ -55,9 +55,10 @@ export class Feed extends EventTarget {
     this.#socket = null;
   }
 
-  #lost() {
+  // With the reason, if the server gave one.
+  #lost(reason = "") {
     this.#close();
-    this.#say("lost");
+    this.#say("lost", reason);
     const wait = this.#wait * (0.5 + Math.random() / 2);
     this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT_MS);
     this.#retry = setTimeout(() => this.connect(), wait);

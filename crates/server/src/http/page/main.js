@@ -13,6 +13,8 @@ const SHOWN_DROPS = 4;
 const SETTLED_MS = 3000;
 // Rates are means over this number of seconds: on a slow path a report waits behind a picture, so their distances differ.
 const MEAN = 2;
+// The code of a close frame that says that the page may not have the stream (RFC 6455).
+const REFUSED = 1008;
 
 const id = (name) => document.getElementById(name);
 const video = id("video");
@@ -195,12 +197,15 @@ function started(via) {
   metrics.connections += 1;
   reports = [];
   opened = performance.now();
+  message(null);
   status("waiting for a keyframe");
 }
 
-function interrupted() {
+// With the server's reason, if it gave one; it stays until the stream is back.
+function interrupted(reason) {
   metrics.connected = false;
   clock.begin(null);
+  if (reason) message(`${reason[0].toUpperCase()}${reason.slice(1)}.`);
   status("reconnecting", "away");
 }
 
@@ -212,29 +217,34 @@ function connectPeer() {
     if (detail.type === "pong") clock.answered(detail);
     else if (detail.type === "stats") report(detail);
   });
-  peer.addEventListener("lost", () => {
-    interrupted();
+  peer.addEventListener("lost", ({ detail: { why, last } }) => {
+    // One more request would have the browser ask for a password. A WebSocket does not, and waits until the page may view again.
+    if (last?.code === REFUSED) {
+      leavePeer(why, last);
+      return;
+    }
+    interrupted(last?.reason);
     peer.connect();
   });
   peer.addEventListener("blocked", () => setPaused(true));
-  peer.addEventListener("failed", ({ detail }) => leavePeer(detail));
+  peer.addEventListener("failed", ({ detail: { why, last } }) => leavePeer(why, last));
   peer.connect();
 }
 
-function leavePeer(why) {
+function leavePeer(why, last = null) {
   metrics.fallback = why;
   metrics.timestamp = metrics.mediaTime = null;
   peer.close();
   peer = null;
   video.srcObject = null;
-  interrupted();
+  interrupted(last?.reason);
   connectSocket();
 }
 
 function connectSocket() {
   const feed = new Feed(document.body.dataset.path);
   feed.addEventListener("opened", () => started("WebSocket"));
-  feed.addEventListener("lost", interrupted);
+  feed.addEventListener("lost", ({ detail }) => interrupted(detail));
   feed.addEventListener("told", ({ detail }) => {
     if (detail.type === "origin") {
       clock.begin(detail.media_ns / 1e6);
@@ -261,6 +271,8 @@ function listen() {
     metrics.error = video.error?.message ?? "the picture failed";
   });
   video.addEventListener("playing", () => {
+    // The rest of what had come may still be played.
+    if (!metrics.connected) return;
     message(null);
     status("live", "live");
   });

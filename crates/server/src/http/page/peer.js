@@ -1,7 +1,8 @@
 // The stream by WebRTC (WHEP): an offer, an answer, and a channel for the same messages as over WebSocket.
 
 const PING_MS = 1000;
-// Without a picture by then something on the way keeps datagrams back, and WebSocket is used.
+// Without a picture by then something on the way keeps datagrams back, and WebSocket is used. Without an answer by then the browser
+// may be asking for a password, which a WebSocket does not have it do.
 const PATIENCE_MS = 5000;
 // The server says something twice a second; a path that is silent for so long does not come back by itself.
 const SILENCE_MS = 6000;
@@ -16,6 +17,8 @@ export class Peer extends EventTarget {
   #peer = null;
   #channel = null;
   #session = null;
+  #asking = null;
+  #stream = null;
   #timer = null;
   #begun = 0;
   #heard = 0;
@@ -32,7 +35,8 @@ export class Peer extends EventTarget {
     addEventListener("pagehide", () => this.close());
   }
 
-  // Begins. `failed` says why it does not work, `lost` that it worked and has ended.
+  // Begins. `failed` says why it does not work, `lost` that it worked and why it has ended, both with the server's last words if there
+  // were any: the code and the reason of a close frame.
   async connect() {
     this.close();
     const peer = new RTCPeerConnection({ bundlePolicy: "max-bundle" });
@@ -46,7 +50,9 @@ export class Peer extends EventTarget {
       receiver.jitterBufferTarget = 0;
     }
     peer.ontrack = ({ track }) => {
+      if (peer !== this.#peer) return;
       stream.addTrack(track);
+      this.#stream = stream;
       if (this.#video.srcObject !== stream) this.#video.srcObject = stream;
       // An end of the session interrupts it too; only the browser's refusal is for the person.
       this.#video.play().catch(({ name }) => name === "NotAllowedError" && this.#say("blocked"));
@@ -59,9 +65,14 @@ export class Peer extends EventTarget {
     this.#channel = peer.createDataChannel("freshwire", { ordered: true });
     this.#channel.onopen = () => this.#ping();
     this.#channel.onmessage = ({ data }) => {
+      if (peer !== this.#peer) return;
       this.#heard = performance.now();
-      this.#say("told", JSON.parse(data));
+      const message = JSON.parse(data);
+      if (message.type === "end") this.#end(message.reason, message);
+      else this.#say("told", message);
     };
+    // The connection itself notices the end of the session only after many seconds.
+    this.#channel.onclose = () => peer === this.#peer && this.#end("the server has ended the session");
     this.#timer = setInterval(() => this.#tick(), PING_MS);
     try {
       await this.#negotiate(peer);
@@ -72,9 +83,20 @@ export class Peer extends EventTarget {
 
   async #negotiate(peer) {
     await peer.setLocalDescription();
-    const headers = { "content-type": "application/sdp" };
-    const reply = await fetch(this.#url, { method: "POST", headers, body: peer.localDescription.sdp });
-    const text = await reply.text();
+    if (peer !== this.#peer) return;
+    const asking = new AbortController();
+    this.#asking = asking;
+    const late = setTimeout(() => asking.abort(new Error("the server did not answer in time")), PATIENCE_MS);
+    let reply;
+    let text;
+    try {
+      const headers = { "content-type": "application/sdp" };
+      const { signal } = asking;
+      reply = await fetch(this.#url, { method: "POST", headers, body: peer.localDescription.sdp, signal });
+      text = await reply.text();
+    } finally {
+      clearTimeout(late);
+    }
     if (reply.status !== 201) throw new Error(text.trim() || `status ${reply.status}`);
     const session = new URL(reply.headers.get("location"), reply.url);
     if (peer !== this.#peer) {
@@ -85,8 +107,9 @@ export class Peer extends EventTarget {
     await peer.setRemoteDescription({ type: "answer", sdp: text });
   }
 
-  // A picture is shown.
+  // A picture is shown. It may be the last one of the connection before.
   shown() {
+    if (!this.#stream || this.#video.srcObject !== this.#stream) return;
     const now = performance.now() / 1000;
     this.#note(now);
     this.#shownAt = now;
@@ -100,20 +123,21 @@ export class Peer extends EventTarget {
 
   close() {
     clearInterval(this.#timer);
+    this.#asking?.abort();
     if (this.#session) this.#leave(this.#session);
     this.#session = null;
     this.#peer?.close();
-    this.#peer = this.#channel = null;
+    this.#peer = this.#channel = this.#asking = this.#stream = null;
   }
 
   #leave(session) {
     fetch(session, { method: "DELETE", keepalive: true }).catch(() => {});
   }
 
-  #end(why) {
+  #end(why, last = null) {
     const worked = this.#shownAt !== null;
     this.close();
-    this.#say(worked ? "lost" : "failed", why);
+    this.#say(worked ? "lost" : "failed", { why, last });
   }
 
   #note(now) {

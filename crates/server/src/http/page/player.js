@@ -308,8 +308,8 @@ export class Player extends EventTarget {
     this.#video.currentTime = Math.min(Math.max(time, ranges.start(last)), ranges.end(last));
     this.#video.playbackRate = 1;
     this.#halts = [];
-    // A browser that does not let it begin says so by a rejection; the person's next click begins it.
-    if (!this.paused) this.#video.play().catch(() => this.#say("blocked"));
+    // A browser that does not let it begin says so by a rejection; the person's next click begins it. A new timeline interrupts it too.
+    if (!this.paused) this.#video.play().catch(({ name }) => name === "NotAllowedError" && this.#say("blocked"));
   }
 
   #isHalting() {

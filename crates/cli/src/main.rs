@@ -59,7 +59,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     // The list of processes shows them then, as the manual says.
-    let _ = title::hide_passwords();
+    let _ = title::hide_secrets();
     let result = match cli.command {
         Command::Doctor(args) => doctor::run(&args),
         Command::Generate(args) => generate::run(&args, Cli::command()),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, ValueEnum};
 use freshwire_record::parse_duration;
 use freshwire_server::access::{LinkKey, Right};
@@ -65,6 +65,7 @@ fn link(args: &SignArgs, key: &LinkKey, now: u64) -> anyhow::Result<String> {
     };
     // The holder of the link needs no user.
     let target = without_user(&args.target);
+    check_query(&target)?;
     let stream = match &args.stream {
         Some(name) => check_stream_name(name).map(|()| name.as_str())?,
         None => stream_of(&target)?,
@@ -72,6 +73,27 @@ fn link(args: &SignArgs, key: &LinkKey, now: u64) -> anyhow::Result<String> {
     let query = key.query(right, stream, now.saturating_add(args.valid_for.as_secs()));
     let joint = if target.contains('?') { '&' } else { '?' };
     Ok(format!("{target}{joint}{query}"))
+}
+
+/// The parts of a query that RTMP and relays take a password or a token from.
+const SECRETS: [&str; 3] = ["user", "pass", "jwt"];
+
+/// Refuses secrets that the link would give away. The error has no value.
+fn check_query(target: &str) -> anyhow::Result<()> {
+    // RTMP may have a query behind the application and behind the key.
+    for pair in target.split(['?', '&']).skip(1) {
+        let name = pair.split('=').next().unwrap_or(pair);
+        if SECRETS.iter().any(|secret| name.eq_ignore_ascii_case(secret)) {
+            bail!(
+                "the link would give {name}= to everybody who has it: leave {name}= out, the link takes its place"
+            );
+        }
+        // It may be the end of a password with a question mark.
+        if pair.contains('@') {
+            bail!("there is an @ behind a question mark: leave the user and the password out, or write %40");
+        }
+    }
+    Ok(())
 }
 
 /// The name of the stream at the address: all of its path, without the ending or the place of a way to view it.
@@ -138,5 +160,51 @@ mod tests {
         for wrong in ["http://host", "http://host/", "a b", ""] {
             assert!(link(&args(wrong), &key, 0).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_link_gives_no_secret_away() {
+        let key = LinkKey::new("a secret of some length");
+        let refused = |target: &str, allow: Allow, stream: Option<&str>| {
+            let stream = stream.map(str::to_owned);
+            let args = SignArgs {
+                target: target.to_owned(),
+                valid_for: Duration::from_secs(10),
+                allow,
+                stream,
+                secret_file: None,
+            };
+            format!("{:#}", link(&args, &key, 1000).expect_err(target))
+        };
+        let queries = [
+            ("user=sesame", "leave user= out"),
+            ("user=anna&pass=sesame", "leave user= out"),
+            ("pass=sesame", "leave pass= out"),
+            ("a=b&PASS=sesame&c", "leave PASS= out"),
+            ("jwt=sesame", "leave jwt= out"),
+            ("a=b/cam?jwt=sesame", "leave jwt= out"),
+            ("jwt", "leave jwt= out"),
+        ];
+        for (query, remedy) in queries {
+            for place in [
+                "rtmp://host/live",
+                "https://host/live/ws",
+                "live",
+                "rtmp://host",
+                "http://a:sesame@host/live",
+            ] {
+                for allow in [Allow::View, Allow::Publish, Allow::Broker] {
+                    for stream in [None, Some("live")] {
+                        let error = refused(&format!("{place}?{query}"), allow, stream);
+                        assert!(
+                            error.contains(remedy) && !error.contains("sesame"),
+                            "{place}?{query}: {error}"
+                        );
+                    }
+                }
+            }
+        }
+        let error = refused("rtsp://anna:se?same@host/live", Allow::View, None);
+        assert!(error.contains("write %40") && !error.contains("same"), "{error}");
     }
 }

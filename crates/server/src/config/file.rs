@@ -24,7 +24,7 @@ use super::rung::{Rung, RungError};
 use super::settings::{Config, Listen, RenditionConfig, StreamConfig, TlsFiles};
 use super::source::{Source, check_stream_name, parse_source, relative_to};
 use super::target::Target;
-use super::values::{Quantity, link_key, parse_count, parse_listen, secret_from_file, set};
+use super::values::{Quantity, Texts, link_key, parse_count, parse_listen, secret_from_file, set};
 use crate::access::{Names, Password, Rights, Rules, User};
 
 const TOO_MANY: &str = "8 renditions of a stream are the limit, its own source among them";
@@ -185,9 +185,9 @@ struct StreamSection {
     encoder: Text,
     encoder_device: Text,
     #[serde(default)]
-    forward: Vec<Spanned<String>>,
+    forward: Texts,
     #[serde(default)]
-    relay: Vec<Spanned<String>>,
+    relay: Texts,
     dscp: Text,
     priority: Value,
     max_rate: Value,
@@ -204,10 +204,20 @@ struct RenditionSection {
 pub(super) fn read(text: &str, path: &Path) -> Result<Config, ConfigError> {
     let file: File = toml::from_str(text).map_err(|error| {
         let place = error.span().unwrap_or_default();
-        Fault::new(place, error.message().replace('\n', ", ")).in_file(text, path)
+        Fault::new(place, without_value(error.message()).replace('\n', ", ")).in_file(text, path)
     })?;
     let folder = path.parent().unwrap_or(Path::new(""));
     apply(file, folder).map_err(|fault| fault.in_file(text, path))
+}
+
+/// The message of an error without the value of another type, which may be a secret.
+fn without_value(message: &str) -> String {
+    let shown = || {
+        let (value, expected) = message.strip_prefix("invalid type: ")?.rsplit_once(", expected ")?;
+        let name = value.split(['"', '`']).next()?.trim_end();
+        Some(format!("invalid type: {name}, expected {expected}"))
+    };
+    shown().unwrap_or_else(|| message.to_owned())
 }
 
 fn apply(file: File, folder: &Path) -> Result<Config, Fault> {
@@ -464,7 +474,8 @@ fn access(section: AccessSection, folder: &Path) -> Result<Rules, Fault> {
 fn user(name: &Spanned<String>, section: UserSection, folder: &Path) -> Result<User, Fault> {
     let user = name.get_ref();
     if user.is_empty() || user.contains([':', '"', '\\']) || user.chars().any(char::is_control) {
-        let message = format!("{user:?} cannot be a user's name; leave out colons, quotes and backslashes");
+        // The name is left out: behind a colon it may have the password.
+        let message = "a user's name is not empty and has no colons, quotes and backslashes; a password belongs into password_file";
         return Err(Fault::new(name.span(), message));
     }
     let hashes = Password { sha256: hash(&section.sha256, 64)?, md5: hash(&section.md5, 32)? };
@@ -558,7 +569,7 @@ fn stream(
     let source = read(&section.source)?;
     let renditions = renditions(&section.rendition, read)?;
     if matches!(source, Source::Broker(_)) {
-        let mut pictures = section.ladder.iter().chain(&section.forward).chain(&section.relay);
+        let mut pictures = section.ladder.iter().chain(&section.forward.0).chain(&section.relay.0);
         let first = pictures.next().or(section.rendition.first().map(|rendition| &rendition.source));
         if let Some(first) = first {
             let message =
@@ -568,8 +579,8 @@ fn stream(
     }
     let ladder = ladder(&section.ladder, &renditions)?;
     let encoder = encoder(section)?;
-    let forward: Vec<Target> = addresses("forward", &section.forward)?;
-    let relays: Vec<RelayAddress> = addresses("relay", &section.relay)?;
+    let forward: Vec<Target> = addresses("forward", &section.forward.0)?;
+    let relays: Vec<RelayAddress> = addresses("relay", &section.relay.0)?;
     for (list, is_view) in [(&section.view, true), (&section.publish, false)] {
         for user in list.iter().flatten() {
             let Some(known) = config.access.users.get_mut(user.get_ref()) else {

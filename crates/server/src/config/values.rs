@@ -2,7 +2,8 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use serde::de::{Deserialize, Deserializer, Visitor};
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use toml::Spanned;
 
 use super::error::Fault;
@@ -33,6 +34,49 @@ impl<'de> Deserialize<'de> for Quantity {
 
             fn visit_f64<E>(self, number: f64) -> Result<Quantity, E> {
                 Ok(Quantity(number.to_string()))
+            }
+        }
+        deserializer.deserialize_any(Any)
+    }
+}
+
+/// A list of texts. A text alone is a list of one.
+#[derive(Default)]
+pub(super) struct Texts(pub(super) Vec<Spanned<String>>);
+
+/// Either form of [`Texts`], before the place of a text alone is known.
+enum Form {
+    Text(String),
+    List(Vec<Spanned<String>>),
+}
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let form = Spanned::<Form>::deserialize(deserializer)?;
+        let place = form.span();
+        Ok(Self(match form.into_inner() {
+            Form::Text(text) => vec![Spanned::new(place, text)],
+            Form::List(texts) => texts,
+        }))
+    }
+}
+
+impl<'de> Deserialize<'de> for Form {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Form;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of texts, such as [\"ONE\", \"OTHER\"]")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Form, E> {
+                Ok(Form::Text(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Form, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Form::List)
             }
         }
         deserializer.deserialize_any(Any)

@@ -51,11 +51,16 @@ struct Rig {
     /// Path of the folder.
     place: PathBuf,
     server: Server,
-    _publisher: Program,
+    publisher: Program,
 }
 
 impl Rig {
     fn new(mode: &str, encoder: &str) -> Self {
+        Self::of("large.mp4", mode, encoder)
+    }
+
+    /// With a publisher of this clip.
+    fn of(clip: &str, mode: &str, encoder: &str) -> Self {
         let folder = Folder::new();
         let config = folder.write(
             "f.toml",
@@ -80,9 +85,9 @@ impl Rig {
         let server = Server(Program::start(command.stdin(Stdio::null())));
         server.0.says("\nhttp ");
         server.0.says("internal 127");
-        let publisher = server.publisher("large.mp4", "live");
+        let publisher = server.publisher(clip, "live");
         server.0.says("publishes stream=\"live\"");
-        Self { folder, place: own, server, _publisher: publisher }
+        Self { folder, place: own, server, publisher }
     }
 
     /// The numbers of the encoders so far.
@@ -222,4 +227,25 @@ fn a_graphics_encoder_gets_its_device_and_its_pictures() {
     ] {
         assert!(arguments.contains(part), "{part:?} is not in {arguments}");
     }
+}
+
+/// A camera at night sends so little that ffmpeg would wait for more than five seconds of it. This source stops before.
+#[test]
+fn a_ladder_of_a_quiet_picture_starts_at_once() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let folder = Folder::new();
+    let clip = folder.write("quiet.mp4", "");
+    let mut ffmpeg = Command::new("ffmpeg");
+    ffmpeg.args("-v error -y -f lavfi -i color=black:size=640x360:rate=10:duration=2".split(' '));
+    ffmpeg.args("-c:v libx264 -preset ultrafast -g 5 -bf 0 -pix_fmt yuv420p".split(' ')).arg(&clip);
+    assert!(ffmpeg.status().is_ok_and(|status| status.success()));
+    // 10 to 20 kbit/s.
+    assert!(std::fs::metadata(&clip).is_ok_and(|clip| clip.len() < 8000), "it is not quiet");
+    let rig = Rig::of(&clip.display().to_string(), "works", "");
+    let viewer = rig.viewer();
+    viewer.sees(&rig.server, |seen| seen.pictures.len() >= 25);
+    rig.publisher.signal("STOP");
+    rig.comes(1);
 }

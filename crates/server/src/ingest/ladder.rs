@@ -387,8 +387,9 @@ fn input_arguments() -> [&'static str; 15] {
         "low_delay",
         "-probesize",
         "32768",
+        // Microseconds. 0 is ffmpeg's default of 5 s or more, which a quiet picture takes to fill the probe.
         "-analyzeduration",
-        "0",
+        "1",
         "-copyts",
         "-f",
         "mpegts",

@@ -170,6 +170,8 @@ mod tests {
                 assert_eq!(Content::of_body(None, text.as_bytes()).map(drop), expected, "{opening} {depth}");
                 let line = format!("{{\"key\":\"a\",\"value\":{text}}}");
                 assert_eq!(Change::of_text(&line).map(drop), expected, "{opening} {depth}");
+                let is_read = serde_json::from_str::<serde_json::Value>(&line).is_ok();
+                assert_eq!(is_read, expected.is_ok(), "a reader in Rust: {opening} {depth}");
             }
         }
         let flat = format!("[{}[]]", "[],".repeat(10_000));

@@ -4,6 +4,7 @@ mod budgets;
 mod circles;
 mod citations;
 mod claims;
+mod commands;
 mod dependencies;
 mod documents;
 mod mask;
@@ -22,7 +23,7 @@ use workspace::Workspace;
 /// Runs every rule, prints what was found and returns whether nothing was.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let workspace = Workspace::load(root)?;
-    let rules: [(&str, Vec<String>); 13] = [
+    let rules: [(&str, Vec<String>); 14] = [
         ("dependencies between crates", dependencies::findings(&workspace.packages)),
         ("circles between files", circles::findings(&workspace)),
         ("unused dependencies", dependencies::unused(&workspace)),
@@ -33,6 +34,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
         ("pauses in tests", pauses::findings(&workspace)),
         ("requirements", requirements::findings(&workspace)),
         ("documents", documents::findings(&workspace)),
+        ("commands in documents", commands::findings(&workspace)),
         ("texts", texts::findings(&workspace)),
         ("claims", claims::findings(&workspace)),
         ("style", style::findings(&workspace)),

@@ -110,9 +110,9 @@ pub(crate) fn scripts(read: &dyn Fn(&str) -> Option<String>) -> Vec<(String, usi
     for entry in entries.iter().filter(|entry| entry.field("except").is_none()) {
         let blocks = read(&entry.document).map(|text| blocks(&text)).unwrap_or_default();
         let of_entry = blocks.into_iter().find(|block| block.text.starts_with(&entry.begin));
-        if let Some(block) =
-            of_entry.filter(|block| block.language == "sh" && entry.field("how") != Some("options"))
-        {
+        // The check runs what it makes of a file.
+        let is_run = !matches!(entry.field("how"), Some("options" | "file"));
+        if let Some(block) = of_entry.filter(|block| block.language == "sh" && is_run) {
             scripts.push((entry.document.clone(), block.line, block.text));
         }
         for (_, value, line) in

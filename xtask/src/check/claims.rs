@@ -148,7 +148,7 @@ fn paragraph<'a>(text: &'a str, lead: &str) -> &'a str {
 }
 
 /// What a text has between backticks.
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 

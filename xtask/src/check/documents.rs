@@ -20,9 +20,9 @@ pub(super) fn findings(workspace: &Workspace) -> Vec<String> {
     let is_document = |path: &str| {
         let parts: Vec<&str> = path.split('/').collect();
         match parts.as_slice() {
-            ["README.md"] => true,
+            ["README.md" | "SECURITY.md" | "CONTRIBUTING.md"] => true,
             ["docs", name] => name.ends_with(".md"),
-            ["crates" | "bindings" | "host" | "research", _, "README.md"] => true,
+            ["crates" | "bindings" | "host" | "research" | "packaging", .., "README.md"] => true,
             _ => false,
         }
     };

@@ -27,6 +27,8 @@ pub(super) struct Package {
     pub(super) rust_version: String,
     /// The root files of its library and programs, relative to the workspace's root.
     pub(super) crate_roots: Vec<String>,
+    /// Names of its test programs: `--test NAME`.
+    pub(super) tests: Vec<String>,
     pub(super) dependencies: Vec<Dependency>,
 }
 
@@ -110,6 +112,11 @@ fn read_package(root: &Path, package: &Value) -> anyhow::Result<Package> {
             Path::new(target["src_path"].as_str()?).strip_prefix(root).ok()?.to_str().map(str::to_owned)
         })
         .collect();
+    let tests = list(&package["targets"])
+        .iter()
+        .filter(|target| list(&target["kind"]).iter().any(|kind| kind == "test"))
+        .map(|target| text(&target["name"]))
+        .collect();
     let dependencies = list(&package["dependencies"])
         .iter()
         .map(|dependency| Dependency {
@@ -134,6 +141,7 @@ fn read_package(root: &Path, package: &Value) -> anyhow::Result<Package> {
         categories: list(&package["categories"]).len(),
         rust_version: text(&package["rust_version"]),
         crate_roots,
+        tests,
         dependencies,
     })
 }

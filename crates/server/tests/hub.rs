@@ -192,10 +192,9 @@ fn a_viewer_begins_with_the_newest_keyframe_if_that_is_fresh() -> Result<()> {
     let key = source.key(1000);
     let sound = source.sound();
     let next = source.picture(1000);
-    let began = Instant::now();
     let (_viewer, mut player) = view(&stream)?;
+    // No further keyframe comes that it could wait for.
     let mut got = [player.next()?, player.next()?, player.next()?];
-    assert!(began.elapsed() < Duration::from_millis(200), "{:?}", began.elapsed());
     // Sound may overtake pictures.
     got.sort_unstable();
     assert_eq!(got, [('A', sound), ('V', key), ('V', next)]);

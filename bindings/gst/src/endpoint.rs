@@ -7,6 +7,9 @@ use std::time::Duration;
 use freshwire::a1::{Connection, ConnectionConfig, Node, NodeConfig, Psk, PublicKey, Qos, StaticKey};
 use freshwire_server::peer::{self, Patience, PeerError};
 
+use crate::fit::Place;
+use crate::uri::{has_hidden_user, shown};
+
 /// The largest record over A1, as with the command.
 const LARGEST_RECORD: u32 = 16 << 20;
 
@@ -27,8 +30,15 @@ pub(crate) enum Location {
 impl Location {
     /// Reads it.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let wrong =
-            |why: &str| Err(format!("location {text:?}: {why}; write tcp://HOST:PORT or a1://HOST:PORT"));
+        let wrong = |why: &str| {
+            let shown = shown(text);
+            Err(format!("location {shown:?}: {why}; write tcp://HOST:PORT or a1://HOST:PORT"))
+        };
+        if has_hidden_user(text) {
+            return wrong(
+                "an @ behind a question mark is written %40, and a question mark in a password %3F",
+            );
+        }
         if text.starts_with("http://") || text.starts_with("https://") {
             return Ok(Self::Http(text.to_owned()));
         }
@@ -42,6 +52,15 @@ impl Location {
             "tcp" => Ok(Self::Tcp(rest)),
             "a1" => Ok(Self::A1(rest)),
             _ => wrong("its scheme is not known here"),
+        }
+    }
+
+    /// The kind of the other end.
+    pub(crate) fn place(&self) -> Place {
+        match self {
+            Self::Tcp(_) => Place::Tcp,
+            Self::A1(_) => Place::A1,
+            Self::Http(_) => Place::Http,
         }
     }
 }
@@ -166,6 +185,7 @@ mod tests {
             ("tcp://viewer", "no port"),
             ("tcp://viewer:x", "no port"),
             ("udp://viewer:5000", "scheme is not known"),
+            ("http://viewer/live.fw?a=b@c", "written %40"),
         ] {
             let error = parsed(wrong).err().unwrap_or_default();
             assert!(error.contains(why) && error.contains("write tcp://"), "{wrong}: {error}");

@@ -18,6 +18,8 @@ mod endpoint;
 #[cfg(feature = "plugin")]
 mod feed;
 #[cfg(feature = "plugin")]
+mod fit;
+#[cfg(feature = "plugin")]
 mod line;
 #[cfg(feature = "plugin")]
 mod link;

@@ -12,6 +12,7 @@ use freshwire_server::peer::Newcomers;
 use crate::endpoint::{Keys, Location, accept_tcp, connect_tcp, listen_tcp};
 use crate::log::CAT;
 use crate::names::{Framing, Mode};
+use crate::uri::shown;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
@@ -118,7 +119,7 @@ impl Link {
             }
             (Location::Http(url), Mode::Caller) => {
                 let address: StreamAddress =
-                    url.parse().map_err(|error| format!("location {url:?}: {error}"))?;
+                    url.parse().map_err(|error| format!("location {:?}: {error}", shown(url)))?;
                 let connect = |peer: &str| connect_tcp(peer, *timeout).map_err(Text);
                 let stream = address.open(connect).map_err(|Text(text)| text)?;
                 State::Tcp(stream, Framing::Chunked.into())

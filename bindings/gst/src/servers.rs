@@ -58,6 +58,12 @@ impl ServerSettings {
         };
         let listen = |text: &Option<String>, property: &str, address: &mut Option<SocketAddr>| {
             let Some(text) = text else { return Ok(()) };
+            // It is not shown: it may have a password.
+            if text.contains('@') {
+                return Err(format!(
+                    "{property} is ADDR:PORT: leave out the user and the password in front of @"
+                ));
+            }
             *address = parse_listen(text).map_err(|error| format!("{property}: {error}"))?;
             Ok::<_, String>(())
         };

@@ -38,8 +38,13 @@ impl Uri {
     pub(crate) fn parse(text: &str) -> Result<Self, glib::Error> {
         let wrong = |why: &str| {
             let forms = "write a1://HOST:PORT?peer-key=KEY or freshwire://HOST:PORT/NAME";
-            Err(error(gst::URIError::BadUri, &format!("URI {text:?}: {why}; {forms}")))
+            Err(error(gst::URIError::BadUri, &format!("URI {:?}: {why}; {forms}", shown(text))))
         };
+        if has_hidden_user(text) {
+            return wrong(
+                "an @ behind a question mark is written %40, and a question mark in a password %3F",
+            );
+        }
         let (address, query) = text.split_once('?').unwrap_or((text, ""));
         let Some((scheme, address)) = address.split_once("://") else { return wrong("it has no scheme") };
         let target = match scheme {
@@ -113,6 +118,25 @@ pub(crate) fn check_state(element: &impl IsA<gst::Element>) -> Result<(), glib::
     }
 }
 
+/// An address as it may be shown: without the user and the password, and without the query, which may be the proof of a signed link.
+pub(crate) fn shown(address: &str) -> String {
+    let is_scheme =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+    let (scheme, rest) = match address.split_once("://") {
+        Some((scheme, rest)) if is_scheme(scheme) => (format!("{scheme}://"), rest),
+        _ => (String::new(), address),
+    };
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    // A question mark in a password looks like the begin of a query.
+    let host = if query.contains('@') { "" } else { place.rsplit('@').next().unwrap_or_default() };
+    format!("{scheme}{host}")
+}
+
+/// Whether something behind the question mark may be a part of a user's password: then nobody knows where the host begins.
+pub(crate) fn has_hidden_user(address: &str) -> bool {
+    address.split_once('?').is_some_and(|(_, query)| query.contains('@'))
+}
+
 fn with_port(server: &str) -> String {
     let host = server.rsplit_once('@').map_or(server, |(_, host)| host);
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
@@ -145,9 +169,28 @@ mod tests {
             ("freshwire://viewer", "name is missing"),
             ("freshwire://viewer/", "name is missing"),
             ("a1://viewer:1?latency", "not PROPERTY=VALUE"),
+            ("freshwire://anna:a?b@viewer/live", "a question mark in a password %3F"),
         ] {
             let words = target(wrong).err().unwrap_or_default();
             assert!(words.contains(why) && words.contains("write a1://"), "{wrong}: {words}");
+        }
+    }
+
+    #[test]
+    fn no_user_and_no_query_is_shown() {
+        for (address, wanted) in [
+            ("http://host:1/live?a=b", "http://host:1/live"),
+            ("http://anna:sesame@host:1/live", "http://host:1/live"),
+            ("anna:sesame@host", "host"),
+            ("anna:ses/ame@host/x", "host/x"),
+            ("anna:se://same@host", "host"),
+            ("rtsp://anna:s@same@host/x", "rtsp://host/x"),
+            ("http://anna:s?same@host/x", "http://"),
+            ("anna:s?same@host/x", ""),
+            ("anna:sesame@", ""),
+            ("host:1", "host:1"),
+        ] {
+            assert_eq!(shown(address), wanted, "{address}");
         }
     }
 }

@@ -465,6 +465,10 @@ fn impossible_settings_are_refused_with_a_reason() {
             format!("{FILE} ! freshwiresink stream-name=a/../b listen-rtsp=127.0.0.1:0 listen-http=none"),
             "cannot be a stream's name",
         ),
+        (
+            format!("{FILE} ! freshwiresink location=tcp://{taken} peer-key=ab"),
+            "peer-key is for a1://, and the location is tcp://",
+        ),
         ("freshwiresrc ! fakesink".to_owned(), "location is missing"),
         ("freshwiresrc location=http://127.0.0.1:1/live.ts ! fakesink".to_owned(), "does not end in .fw"),
         ("freshwiresrc location=a1://127.0.0.1:1 peer-key=x ! fakesink".to_owned(), "peer-key \"x\""),

@@ -175,10 +175,19 @@ impl URIHandlerImpl for Element {
     fn set_uri(&self, text: &str) -> Result<(), glib::Error> {
         let (obj, uri) = (self.obj(), Uri::parse(text)?);
         check_state(&*obj)?;
+        if text.contains('@') {
+            let words = "a sink's address has no user: leave out the user and the password in front of @";
+            return Err(glib::Error::new(gst::URIError::BadUri, words));
+        }
         uri.set_properties(&*obj, IN_URI)?;
         let mut settings = self.settings();
         match uri.target {
-            Target::A1(location) => settings.location = Some(location),
+            Target::A1(location) => {
+                settings.location = Some(location);
+                // An earlier URI may have set them for a server.
+                settings.listen_http = None;
+                settings.stream_name = None;
+            }
             Target::Stream(server, name) => {
                 settings.location = None;
                 settings.listen_http = Some(server);

@@ -84,7 +84,7 @@ impl Session {
                 (Outlet::Line(Box::new(line)), None, None, properties)
             }
             None => {
-                let server = ServerUse::take(&settings.server())?;
+                let server = ServerUse::take(&settings.server()?)?;
                 let name = settings.stream();
                 let (publisher, requests) = server.publish(name)?;
                 let keys = pass_on(requests, request_key)?;

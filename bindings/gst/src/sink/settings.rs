@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::endpoint::{Keys, Location};
+use crate::fit::{self, Place, Use};
 use crate::line::LineSettings;
 use crate::names::{Framing, Mode, Policy};
 use crate::servers::ServerSettings;
@@ -68,20 +69,53 @@ impl Settings {
     }
 
     /// Settings for a server.
-    pub(super) fn server(&self) -> ServerSettings {
-        ServerSettings {
+    pub(super) fn server(&self) -> Result<ServerSettings, String> {
+        fit::check(Place::Server, &self.uses())?;
+        Ok(ServerSettings {
             config: self.config.clone(),
             listen_rtsp: self.listen_rtsp.clone(),
             listen_http: self.listen_http.clone(),
             open: self.open,
-        }
+        })
+    }
+
+    /// The properties that have no effect at some places.
+    fn uses(&self) -> [Use; 15] {
+        const SERVER: &[Place] = &[Place::Server];
+        const TCP: &[Place] = &[Place::Tcp];
+        const A1: &[Place] = &[Place::A1];
+        const BOTH: &[Place] = &[Place::Tcp, Place::A1];
+        let default = Self::default();
+        [
+            // First what is dangerous to ignore.
+            ("peer-key", self.peer_key != default.peer_key, A1),
+            ("psk-file", self.psk_file != default.psk_file, A1),
+            ("key-file", self.key_file != default.key_file, A1),
+            ("framing", self.framing != default.framing, TCP),
+            ("congestion", self.congestion != default.congestion, TCP),
+            ("mode", self.mode != default.mode, BOTH),
+            ("policy", self.policy != default.policy, BOTH),
+            ("deadline", self.deadline != default.deadline, BOTH),
+            ("timeout", self.timeout != default.timeout, BOTH),
+            ("drain-timeout", self.drain_timeout != default.drain_timeout, BOTH),
+            ("stream-name", self.stream() != default.stream(), SERVER),
+            ("listen-rtsp", self.listen_rtsp != default.listen_rtsp, SERVER),
+            ("listen-http", self.listen_http != default.listen_http, SERVER),
+            ("open", self.open != default.open, SERVER),
+            ("config", self.config != default.config, SERVER),
+        ]
     }
 
     /// How one receiver at `location` is sent to.
     pub(super) fn line(&self, location: &str, is_video: bool) -> Result<LineSettings, String> {
         let millis = |number: u32| Duration::from_millis(number.into());
+        let location = Location::parse(location)?;
+        // A line refuses http:// with its own words.
+        if location.place() != Place::Http {
+            fit::check(location.place(), &self.uses())?;
+        }
         Ok(LineSettings {
-            location: Location::parse(location)?,
+            location,
             mode: self.mode,
             keys: Keys {
                 peer: self.peer_key.clone(),

@@ -13,6 +13,7 @@ use gst_base::subclass::base_src::CreateSuccess;
 use gst_base::subclass::prelude::*;
 
 use crate::endpoint::{Keys, Location};
+use crate::fit::{self, Place, Use};
 use crate::link::{Arrival, Link, LinkSettings};
 use crate::log::CAT;
 use crate::media;
@@ -40,6 +41,8 @@ struct Settings {
     framing: Framing,
     timeout: u32,
     latency: u32,
+    /// Why the URI is none, if it has a user.
+    refusal: Option<String>,
 }
 
 impl Default for Settings {
@@ -54,19 +57,40 @@ impl Default for Settings {
             framing: Framing::default(),
             timeout: TIMEOUT_MS,
             latency: 0,
+            refusal: None,
         }
     }
 }
 
 impl Settings {
+    /// The properties that have no effect at some places.
+    fn uses(&self) -> [Use; 5] {
+        const TCP: &[Place] = &[Place::Tcp];
+        const A1: &[Place] = &[Place::A1];
+        let default = Self::default();
+        [
+            // First what is dangerous to ignore.
+            ("peer-key", self.peer_key != default.peer_key, A1),
+            ("psk-file", self.psk_file != default.psk_file, A1),
+            ("key-file", self.key_file != default.key_file, A1),
+            ("framing", self.framing != default.framing, TCP),
+            ("latency", self.latency != default.latency, A1),
+        ]
+    }
+
     fn link(&self) -> Result<LinkSettings, String> {
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone());
+        }
         let Some(location) = &self.location else {
             return Err(
                 "location is missing: a1://HOST:PORT, tcp://HOST:PORT or http://HOST:PORT/NAME.fw".to_owned()
             );
         };
+        let location = Location::parse(location)?;
+        fit::check(location.place(), &self.uses())?;
         Ok(LinkSettings {
-            location: Location::parse(location)?,
+            location,
             mode: self.mode,
             keys: Keys {
                 peer: self.peer_key.clone(),
@@ -88,7 +112,7 @@ glib::wrapper! {
 #[derive(Default, glib::Properties)]
 #[properties(wrapper_type = FreshwireSrc)]
 pub(crate) struct Element {
-    #[property(name = "location", get, set, type = Option<String>, member = location,
+    #[property(name = "location", get, set = Self::set_location, type = Option<String>, member = location,
         blurb = "a1://HOST:PORT, tcp://HOST:PORT, or a server's stream at http://[USER:PASSWORD@]HOST:PORT/NAME.fw")]
     #[property(name = "mode", get, set, type = Mode, member = mode,
         builder(Mode::Caller).blurb("Connect to the location, or listen there for one sender"))]
@@ -136,6 +160,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Element {
+    fn set_location(&self, location: Option<String>) {
+        let mut settings = lock(&self.settings);
+        settings.location = location;
+        settings.refusal = None;
+    }
+
     fn urls(&self) -> Vec<String> {
         lock(&self.listening).urls.clone()
     }
@@ -200,8 +230,21 @@ impl URIHandlerImpl for Element {
     }
 
     fn set_uri(&self, text: &str) -> Result<(), glib::Error> {
+        check_state(&*self.obj())?;
+        let result = self.set_stream(text);
+        let mut settings = lock(&self.settings);
+        settings.refusal = match &result {
+            // `uridecodebin` shows a URI that is refused, with the password. So the refusal waits until the element starts.
+            Err(error) if text.contains('@') => Some(error.message().to_owned()),
+            _ => None,
+        };
+        if settings.refusal.is_some() { Ok(()) } else { result }
+    }
+}
+
+impl Element {
+    fn set_stream(&self, text: &str) -> Result<(), glib::Error> {
         let (obj, mut uri) = (self.obj(), Uri::parse(text)?);
-        check_state(&*obj)?;
         let location = match &uri.target {
             Target::A1(location) => location.clone(),
             Target::Stream(server, name) => {

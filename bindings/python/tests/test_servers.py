@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -42,8 +43,8 @@ SERVERS["aiohttp"] = ["served:aiohttp"]
 
 
 @contextlib.contextmanager
-def served(server, *more):
-    """Run tests/served.py in a server; yields its port and the process."""
+def served(server, *more, ready=None):
+    """Run tests/served.py in a server; yields its port and the process. It is there when its port is, or what `ready` asks for."""
     port = free_port()
     if server == "aiohttp":
         command = [sys.executable, "served.py", str(port)]
@@ -53,7 +54,8 @@ def served(server, *more):
         command = [sys.executable, "-m", *SERVERS[server], "--port", str(port), *more, "served:app"]
     with subprocess.Popen(command, cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
-            until(lambda: listens(port) or process.poll() is not None, "a server that listens")
+            is_ready = ready or (lambda: listens(port))
+            until(lambda: is_ready() or process.poll() is not None, "a server that listens")
             assert process.poll() is None, process.stdout.read()
             yield port, process
         finally:
@@ -166,6 +168,38 @@ def test_tls_is_refused(loop, tmp_path):
         address = f"wss://127.0.0.1:{port}/refused"
         with client.connect(address, ssl=context, open_timeout=TIMEOUT, subprotocols=["state.v1"]) as refused:
             assert "end TLS in a proxy" in refused.recv(TIMEOUT)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_unix_socket_is_refused(loop, tmp_path):
+    """The words name the option, and the framework can still answer."""
+    path = tmp_path / "uvicorn"
+    with served(f"uvicorn-{loop}-auto-auto", "--uds", str(path), ready=path.is_socket):
+        uri = "ws://localhost/refused"
+        with client.unix_connect(str(path), uri, open_timeout=TIMEOUT, subprotocols=["state.v1"]) as refused:
+            words = refused.recv(TIMEOUT)
+    assert words.startswith("ValueError: only a TCP connection can be handed over"), words
+    assert "uvicorn --port in place of --uds" in words
+
+
+def test_a_plain_unix_socket_is_refused(engine):
+    async def take(near):
+        freshwire.WebSocket(freshwire.Sender(engine), near, choice.fifo())
+
+    near, far = socket.socketpair()
+    with near, far, pytest.raises(ValueError, match="only a TCP connection can be handed over, and this one is AF_UNIX"):
+        asyncio.run(take(near))
+
+
+def test_the_log_of_each_message_is_named():
+    """Uvicorn's logger is around the application, so that advice on the middleware would not help."""
+    with served("uvicorn-asyncio-auto-auto", "--log-level", "trace") as (port, process):
+        # Its log would fill the pipe.
+        threading.Thread(target=process.stdout.read, daemon=True).start()
+        with connect(port, "/refused", subprotocols=["state.v1"]) as refused:
+            words = refused.recv(TIMEOUT)
+        process.kill()
+    assert "--log-level trace" in words and "last" not in words, words
 
 
 def test_a_transport_of_uvloop_is_handed_over():

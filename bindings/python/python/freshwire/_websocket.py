@@ -24,6 +24,17 @@ _KEY_SUFFIX = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _VERSION = "13"
 
 
+def _check_family(socket):
+    """Refuse what is no TCP connection: the kernel's settings for a sink are those of TCP."""
+    family = getattr(socket, "family", None)
+    if family is not None and family not in (_socket.AF_INET, _socket.AF_INET6):
+        name = getattr(family, "name", family)
+        raise ValueError(
+            f"only a TCP connection can be handed over, and this one is {name}: let the server listen on a TCP port, "
+            "such as uvicorn --port in place of --uds"
+        )
+
+
 def _plain_socket(transport):
     """Return the socket of an event loop's transport: asyncio's, or what uvloop gives in its place."""
     if transport.get_extra_info("sslcontext") is not None:
@@ -127,6 +138,7 @@ class WebSocket:
         if hasattr(socket, "get_extra_info"):
             transport = socket
             socket = _plain_socket(transport)
+        _check_family(socket)
         if "framing" in options:
             raise TypeError("WebSocket() has no argument framing: binary=True makes messages of bytes")
         self._loop = asyncio.get_running_loop()
@@ -180,8 +192,8 @@ class WebSocket:
         `subprotocol` has to be one of those that the client offers. Compression is declined. The other arguments are those of the
         constructor.
 
-        Raises `ValueError` for a request that asks for no WebSocket, and for TLS. Nothing was sent then, as after `NoFreeRing`, so
-        that the server can answer in its own way.
+        Raises `ValueError` for a request that asks for no WebSocket, for TLS and for a Unix socket. Nothing was sent then, as after
+        `NoFreeRing`, so that the server can answer in its own way.
         """
         if "preface" in options:
             raise TypeError("WebSocket.accept() has no argument preface: it is the answer to the upgrade")

@@ -14,8 +14,8 @@ is taken from the server at the upgrade, on the server's own port:
                 ...
             viewers.discard(viewer)
 
-The server is Uvicorn with asyncio or uvloop, but not with the deprecated `--ws websockets`, or Hypercorn with asyncio; over HTTP/1.1,
-without TLS.
+The server is Uvicorn with asyncio or uvloop, but not with the deprecated `--ws websockets`, or Hypercorn with asyncio; over HTTP/1.1
+and TCP, without TLS.
 """
 
 from ._websocket import WebSocket
@@ -24,6 +24,9 @@ _EXTENSION = "freshwire"
 
 # From the server's `send` to the object with the transport: Hypercorn has four steps.
 _MOST_STEPS = 8
+
+# Around the whole application with --log-level trace, so that no middleware can be outside.
+_LOGGER = "uvicorn.middleware.message_logger"
 
 # "Service restart", as Uvicorn's own WebSockets say when it stops.
 _RESTART = 1012
@@ -37,6 +40,10 @@ class _Server:
         self._send = send
         # The object whose method `send` is: the server's protocol.
         self.protocol = getattr(send, "__self__", None)
+
+    def is_logged(self):
+        """Whether Uvicorn logs each message, for which it has its own function in place of `send`."""
+        return getattr(self._send, "__module__", None) == _LOGGER
 
     def transport(self):
         """Find the transport behind the server's `send`; None if there is none."""
@@ -73,8 +80,8 @@ async def accept(websocket, sender, policy, *, subprotocol=None, binary=False, m
     `websocket` is that of FastAPI or Starlette, or an ASGI scope; do not call its own `accept`. The other arguments are those of
     `freshwire.WebSocket.accept`. Close what is returned before the endpoint returns, best with `async with`.
 
-    Raises `RuntimeError` without `Middleware`, and under another server; `ValueError` for TLS and HTTP/2. Nothing was sent then, as
-    after `NoFreeRing`: the framework can accept the client, or refuse it.
+    Raises `RuntimeError` without `Middleware`, and under another server; `ValueError` for TLS, HTTP/2 and a Unix socket. Nothing was
+    sent then, as after `NoFreeRing`: the framework can accept the client, or refuse it.
     """
     scope = getattr(websocket, "scope", websocket)
     server = (scope.get("extensions") or {}).get(_EXTENSION)
@@ -85,6 +92,8 @@ async def accept(websocket, sender, policy, *, subprotocol=None, binary=False, m
     transport = server.transport()
     if hasattr(server.protocol, "handshake_started_event"):
         raise RuntimeError("Uvicorn's deprecated --ws websockets cannot hand a connection over: use --ws auto")
+    if transport is None and server.is_logged():
+        raise RuntimeError("Uvicorn's --log-level trace hides the connection from the application: use --log-level debug")
     if transport is None:
         raise RuntimeError(
             "the server's connection was not found: add freshwire.asgi.Middleware last, so that it is around all others; "

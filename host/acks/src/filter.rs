@@ -14,6 +14,7 @@ use aya::programs::{
 use aya::{Ebpf, EbpfError};
 
 use crate::decision::{Config, Connection, Rule, Verdict};
+use crate::interface::Interface;
 
 /// The compiled `bpf/ack_filter.c`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/ack_filter.o");
@@ -55,6 +56,16 @@ pub enum FilterError {
         "packets of {0} have no Ethernet header (tun, PPP, WireGuard and other tunnels); filter at the interface below it"
     )]
     NoEthernet(String),
+    /// The kernel does not say what kind of interface it is.
+    #[error(
+        "the kernel does not say what kind of interface {interface} is: {cause}; permit this program netlink sockets (AF_NETLINK)"
+    )]
+    Unknown {
+        /// Its name.
+        interface: String,
+        /// The system's error. A part of the message, so that a chain of causes does not repeat it.
+        cause: io::Error,
+    },
     /// The kernel has no BPF links for tc.
     #[error("this kernel cannot attach to tc by a BPF link; Linux 6.6 or newer is needed")]
     NoTcx,
@@ -327,14 +338,17 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// [`FilterError::NoInterface`]; [`FilterError::NoEthernet`]; [`FilterError::NoXdp`] where XDP alone is wanted and the driver has none;
-    /// [`FilterError::NoTcx`] before Linux 6.6.
+    /// [`FilterError::NoInterface`]; [`FilterError::NoEthernet`]; [`FilterError::Unknown`]; [`FilterError::NoXdp`] where XDP alone is
+    /// wanted and the driver has none; [`FilterError::NoTcx`] before Linux 6.6.
     pub fn attach(&mut self) -> Result<Hook, FilterError> {
         if let Some(attached) = &self.attached {
             return Ok(attached.hook());
         }
-        let class = std::path::Path::new("/sys/class/net").join(&self.interface);
-        if !has_ethernet(&std::fs::read_to_string(class.join("type")).unwrap_or_default()) {
+        let interface = Interface::ask(&self.interface).map_err(|cause| match cause.raw_os_error() {
+            Some(ENODEV) => FilterError::NoInterface(self.interface.clone()),
+            _ => FilterError::Unknown { interface: self.interface.clone(), cause },
+        })?;
+        if !interface.has_ethernet() {
             return Err(FilterError::NoEthernet(self.interface.clone()));
         }
         self.forget()?;
@@ -344,7 +358,7 @@ impl Filter {
             HookChoice::Only(Hook::Xdp) => {
                 Arriving::Xdp(self.attach_xdp()?.ok_or_else(|| FilterError::NoXdp(self.interface.clone()))?)
             }
-            HookChoice::Auto if !self.has_device() => {
+            HookChoice::Auto if !interface.has_device => {
                 Arriving::Tc(self.attach_tc(IN, TcAttachType::Ingress)?)
             }
             HookChoice::Auto => match self.attach_xdp()? {
@@ -388,11 +402,6 @@ impl Filter {
     /// As [`LoadedFilter::counters`].
     pub fn counters(&self) -> Result<Counters, FilterError> {
         self.loaded.counters()
-    }
-
-    /// The interface is one of a device on a bus.
-    fn has_device(&self) -> bool {
-        std::path::Path::new("/sys/class/net").join(&self.interface).join("device").exists()
     }
 
     fn classifier(&mut self, name: &'static str) -> Result<&mut SchedClassifier, FilterError> {
@@ -456,13 +465,6 @@ impl Filter {
         }
         Ok(())
     }
-}
-
-/// Whether packets of an interface of this type have an Ethernet header, as those of loopback do. A type that cannot be read is that
-/// of an interface which does not exist, or belongs to another namespace: attaching says so.
-fn has_ethernet(kind: &str) -> bool {
-    // ARPHRD_ETHER and ARPHRD_LOOPBACK of if_arp.h.
-    kind.trim().parse::<u32>().map_or(true, |kind| matches!(kind, 1 | 772))
 }
 
 impl Attached {
@@ -539,19 +541,3 @@ const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;
 const ENODEV: i32 = 19;
 const EINVAL: i32 = 22;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Types as `/sys/class/net/*/type` has them: tun and WireGuard, PPP, IPIP, SIT, GRE, raw IP of modems.
-    #[test]
-    fn only_ethernet_and_loopback_have_ethernet_headers() {
-        for kind in ["1\n", "772\n", ""] {
-            assert!(has_ethernet(kind), "{kind}");
-        }
-        for kind in ["65534\n", "512", "768", "776", "778", "519", "823"] {
-            assert!(!has_ethernet(kind), "{kind}");
-        }
-    }
-}

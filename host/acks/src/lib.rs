@@ -17,6 +17,7 @@
 
 mod decision;
 mod filter;
+mod interface;
 mod watch;
 
 pub use decision::{Ack, Config, Connection, Rule, Segment, Verdict};

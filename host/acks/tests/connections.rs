@@ -124,6 +124,37 @@ fn receiver_with_offload_leaves_little_to_drop() {
     assert!(counters.of(Verdict::Spacing) > 0 || counters.share() < 0.5, "{counters:?}");
 }
 
+/// `/sys` has the interfaces of the host: only the kernel knows those of the thread's namespace.
+#[test]
+fn a_tunnel_of_another_namespace_is_refused() {
+    let Some(testbed) = testbed("tunnel", Receiver::EachPacket) else { return };
+    let attach = |interface: &str| {
+        let made = testbed.in_near(|| Filter::new(interface, HookChoice::Auto, &Config::default()));
+        made.expect("the near host is there")
+    };
+    let ip = |arguments: &str| {
+        let run = || Command::new("ip").args(arguments.split(' ')).status();
+        testbed.in_near(run).expect("the near host is there").is_ok_and(|status| status.success())
+    };
+    if ip("tuntap add fwtunnel mode tun") {
+        assert!(!std::path::Path::new("/sys/class/net/fwtunnel").exists(), "/sys is the host's");
+        let refused = attach("fwtunnel").err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.starts_with("packets of fwtunnel have no Ethernet header"), "{refused}");
+    } else {
+        skip::<()>("the system gives no tun device").unwrap_or_default();
+    }
+    assert!(matches!(attach("fwnowhere"), Err(FilterError::NoInterface(_))));
+    for interface in ["lo", testbed.interface()] {
+        match attach(interface) {
+            Ok(filter) => assert_eq!(filter.hook(), Some(Hook::Tc), "{interface}"),
+            Err(FilterError::NoTcx) => {
+                return skip::<()>("BPF links at tc need Linux 6.6").unwrap_or_default();
+            }
+            Err(error) => panic!("{interface}: {error}"),
+        }
+    }
+}
+
 /// Not a test: what the one below starts, and kills. In the near host of a testbed it holds a filter and says so.
 #[test]
 fn hold_a_filter_until_killed() {

@@ -76,8 +76,14 @@ pub(crate) fn of_receive(fd: RawFd, is_socket: bool) -> Option<Arc<PushedSocket>
         }
         UNKNOWN if is_socket => {
             let is_udp = sys::is_udp(fd);
-            created(fd, is_udp);
-            if is_udp { of_receive(fd, true) } else { None }
+            if is_udp && sys::has_port(fd) {
+                // Another program has bound it, such as a parent that executed this one.
+                bound(fd);
+            } else {
+                created(fd, is_udp);
+            }
+            // A child of `vfork` has learned nothing.
+            if is_udp && kind.load(Ordering::Acquire) != UNKNOWN { of_receive(fd, true) } else { None }
         }
         _ => None,
     }

@@ -337,6 +337,16 @@ pub fn is_udp(fd: RawFd) -> bool {
         && (is(libc::SO_DOMAIN, libc::AF_INET) || is(libc::SO_DOMAIN, libc::AF_INET6))
 }
 
+/// Whether a socket over IPv4 or IPv6 has a port of its own.
+pub fn has_port(fd: RawFd) -> bool {
+    // A sockaddr_in6, which is the longer one. The port is at the same place in both.
+    let mut name = [0_u16; 14];
+    let mut len = u32::try_from(std::mem::size_of_val(&name)).unwrap_or(0);
+    // SAFETY: the kernel writes at most `len` bytes, the size of `name`, which any bytes are good for.
+    let result = unsafe { libc::syscall(libc::SYS_getsockname, fd, name.as_mut_ptr(), &raw mut len) };
+    result == 0 && name[1] != 0
+}
+
 /// The precedence that a thread got over others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precedence {

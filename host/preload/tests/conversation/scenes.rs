@@ -25,6 +25,7 @@ pub(crate) const ALL: &[&str] = &[
     "closes",
     "forks",
     "spawns",
+    "inherits",
     "ipv6",
     "threads",
     "signals",
@@ -40,9 +41,13 @@ pub(crate) const PUSHES: &[&str] = &[
     "blocking",
     "duplicates",
     "closes",
+    "inherits",
     "ipv6",
     "threads",
 ];
+
+/// The descriptor and the address of the socket that the scene "inherited" has from "inherits".
+const INHERITED: &str = "FRESHWIRE_INHERITED";
 
 /// Fills the buffer to more than its threshold, and less than its size.
 const MANY: usize = 95;
@@ -78,6 +83,15 @@ fn memory(fd: c_int) -> (u32, u32) {
 
 impl Pair {
     fn new(address: &str) -> Self {
+        let mut pair = Self::unused(address);
+        // The first receive makes the library serve a bound socket.
+        pair.send(10);
+        say(recv(pair.fd, 100, 0));
+        pair
+    }
+
+    /// A bound socket over which nothing came.
+    fn unused(address: &str) -> Self {
         let any: SocketAddr = address.parse().expect("address");
         let domain = if any.is_ipv6() { libc::AF_INET6 } else { libc::AF_INET };
         // SAFETY: the call takes numbers only.
@@ -88,11 +102,7 @@ impl Pair {
         let socket = bind(fd, any);
         let sender = UdpSocket::bind(any).expect("sender");
         sender.connect(socket).expect("connect");
-        let mut pair = Self { fd, sender, next: 0 };
-        // The first receive makes the library serve a bound socket.
-        pair.send(10);
-        say(recv(fd, 100, 0));
-        pair
+        Self { fd, sender, next: 0 }
     }
 
     fn send(&mut self, len: usize) {
@@ -152,6 +162,11 @@ fn bind(fd: c_int, any: SocketAddr) -> SocketAddr {
 }
 
 pub(crate) fn play(scene: &str) {
+    match scene {
+        "inherits" => return inherits(),
+        "inherited" => return inherited(),
+        _ => {}
+    }
     let v6 = scene == "ipv6";
     if v6 && UdpSocket::bind("[::1]:0").is_err() {
         assert!(std::env::var_os("CI").is_none(), "no IPv6");
@@ -447,6 +462,29 @@ fn spawns(pair: &mut Pair) {
     // The standard library uses `vfork` or its like; the child closes and duplicates in our memory.
     let output = std::process::Command::new("sh").args(["-c", "echo spawned; exit 3"]).output().expect("sh");
     say(format!("{:?} {}", output.status.code(), String::from_utf8_lossy(&output.stdout)));
+    pair.drain();
+}
+
+/// As with socket activation: one program binds, and another one that it starts receives.
+fn inherits() {
+    let pair = Pair::unused("127.0.0.1:0");
+    let address = pair.sender.peer_addr().expect("address");
+    let own = std::env::current_exe().expect("this program");
+    let mut program = std::process::Command::new(own);
+    program.env(crate::ROLE, "inherited").env(INHERITED, format!("{} {address}", pair.fd));
+    say(format!("{:?}", program.status().expect("start").code()));
+}
+
+/// Its first receive is followed by a stall.
+fn inherited() {
+    let place = std::env::var(INHERITED).expect("a socket");
+    let (fd, address) = place.split_once(' ').expect("a descriptor and an address");
+    let sender = UdpSocket::bind("127.0.0.1:0").expect("sender");
+    sender.connect(address).expect("connect");
+    let mut pair = Pair { fd: fd.parse().expect("a number"), sender, next: 0 };
+    pair.send(10);
+    say(recvfrom(pair.fd, 100, 0, Some(128)));
+    pair.fill();
     pair.drain();
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the packages that need no compiler, and checks what is in them; checks what each step asks for and says in advance, and that
-# the test of the Dockerfile knows each of its steps.
+# Builds the packages that need no compiler, and checks what is in them; checks what each step asks for and says in advance, that systemd
+# takes the service and its drop-in, and that the test of the Dockerfile knows each of its steps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -76,6 +76,33 @@ said=$(O=$out/again make --silent --no-print-directory packages STEPS=wireshark)
 [ "$(grep -o 'profile [a-z]*' <<<"$said" | wc -l)" = 1 ] || fail "make packages does not name its profile once: $said"
 grep -q '^\[1/1\] wireshark: [0-9]* s$' <<<"$said" || fail "a step does not say when it ends, and after which time"
 echo "ok each step asks for its own requirements, and says how long it takes"
+
+# The service alone, and with its drop-in for hardware encoders. The command is not installed here.
+units=$out/units
+mkdir -p "$units/freshwire.service.d"
+verifies() { # what
+    local said
+    said=$(cd "$units" && systemd-analyze verify --man=no ./freshwire.service 2>&1) || fail "systemd refuses $1: $said"
+    [ -z "$said" ] || fail "systemd complains about $1: $said"
+}
+if command -v systemd-analyze >/dev/null; then
+    sed 's|^ExecStart=.*|ExecStart=/bin/true|' packaging/freshwire.service >"$units/freshwire.service"
+    verifies freshwire.service
+    cp packaging/hardware-encoders.conf "$units/freshwire.service.d/"
+    verifies "freshwire.service with hardware-encoders.conf"
+    allowed=$(cd "$units" && systemd-analyze security --offline=true --no-pager ./freshwire.service)
+    while read -r device access; do
+        grep -q "DeviceAllow=.* $device:$access" <<<"$allowed" || fail "hardware-encoders.conf does not allow $device"
+    done < <(sed -n 's/^DeviceAllow=//p' packaging/hardware-encoders.conf)
+    # A mistake would be found.
+    echo 'PrivateDevice=no' >>"$units/freshwire.service.d/hardware-encoders.conf"
+    if (verifies "a mistake") 2>/dev/null; then fail "systemd-analyze overlooks a mistake in a drop-in"; fi
+    echo "ok the service, and its drop-in for hardware encoders"
+elif [ "${CI:-}" = true ]; then
+    fail "systemd-analyze is missing: apt-get install systemd (CI=true: nothing may be skipped)"
+else
+    echo "skipped: freshwire.service is not verified without systemd-analyze"
+fi
 
 python3 packaging/docker/test.py --steps
 for script in packaging/build.sh packaging/test.sh; do bash -n "$script"; done

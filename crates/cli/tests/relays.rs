@@ -276,6 +276,42 @@ impl Held {
     }
 }
 
+/// A server announces a stream and reads it back from a relay at the far end of a link. Its round trip is up to a satellite's and beyond,
+/// and packets are lost. Connections are established and stay.
+#[test]
+fn relays_behind_long_round_trips_are_reached() {
+    let has_links = || {
+        let link = freshwire(&["link", "--account", "none", "--", "true"]).output();
+        link.is_ok_and(|output| output.status.success())
+    };
+    if !has_ffmpeg() || !has_links() {
+        println!("skipped: no ffmpeg, or no emulated links");
+        return;
+    }
+    let (program, clip) = (env!("CARGO_BIN_EXE_freshwire"), clips().join("small.ts"));
+    let relay = format!("{program} relay --listen 10.77.0.2:4443 --public '**'");
+    let at = "http://10.77.0.2:4443/demo";
+    let none = "--listen-rtmp none --listen-webrtc none --listen-internal none";
+    let serve =
+        format!("{program} serve live={} back=moq+{at}/live --relay live={at} {none}", clip.display());
+    let player = "ffmpeg -nostdin -loglevel error -rtsp_transport tcp -i rtsp://127.0.0.1:8554/back -frames:v 60 -f null -";
+    let script = format!("{serve} & until {player}; do sleep 0.5; done; kill $!; wait");
+    let paths = [("10ms", "0%"), ("150ms", "0%"), ("200ms", "0%"), ("300ms", "1%"), ("400ms", "1%")];
+    let links = paths.map(|(delay, loss)| {
+        let path = ["link", "--account", "none", "--queue", "1MiB", "--delay", delay, "--loss", loss];
+        let mut link = freshwire(&path);
+        let link = Program::start(link.args(["--peer", &relay, "--", "sh", "-c", &script]));
+        (delay, link)
+    });
+    for (delay, mut link) in links {
+        link.end();
+        let log = link.log();
+        assert!(log.contains("connected to the relay") && log.contains("no longer views"), "{delay}: {log}");
+        let is_broken = log.contains("timed out") || log.contains("the connection ended");
+        assert!(!is_broken, "{delay}: {log}");
+    }
+}
+
 /// Where `make relays` has installed upstream's programs.
 fn upstream(program: &str) -> PathBuf {
     let folder = std::env::var_os("FRESHWIRE_UPSTREAM").expect("FRESHWIRE_UPSTREAM names a folder");

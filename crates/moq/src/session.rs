@@ -7,12 +7,14 @@ use url::Url;
 
 use crate::error::MoqError;
 
-/// How long a connection may take to be established. QUIC repeats its first packet after about 1 s, so a relay that restarts meanwhile is
-/// found.
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a connection may take to be established: as for brokers and cameras. Behind a satellite, with a round trip of 800 ms, it
+/// takes 4 s, more if packets are lost. QUIC repeats its first packet after 1 s, so a relay that restarts meanwhile is found. Where nobody
+/// answers it gives up after 3 s, three of its first probe timeouts, and the next attempt sends a first packet at once.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A relay that is silent for this long is gone. Chosen: viewers are back within 2 s of the restart of a relay that was killed.
-pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_millis(1200);
+/// A relay that is silent for this long is gone. Chosen: viewers are back within 2 s of the restart of a relay that was killed. Behind
+/// long round trips QUIC waits for three probe timeouts instead (RFC 9000, 10.1).
+const IDLE_TIMEOUT: Duration = Duration::from_millis(1200);
 
 /// Three of these fit into [`IDLE_TIMEOUT`]: two may be lost in a row.
 const KEEP_ALIVE: Duration = Duration::from_millis(350);

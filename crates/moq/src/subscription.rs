@@ -15,8 +15,11 @@ use crate::session;
 /// Frames with more bytes are left out. As for other sources.
 pub const MAX_FRAME_BYTES: usize = freshwire_media::h264::DEFAULT_MAX_UNIT_BYTES;
 
-/// How long the relay may take to know the broadcast. Chosen, not measured.
+/// How long the relay may take to know the broadcast, besides the path's round trips. Chosen, not measured.
 const ANNOUNCED: Duration = Duration::from_secs(5);
+
+/// Round trips until the catalog is there: five where the publisher is as far from the relay (4.2 s behind 800 ms), and one for a loss.
+const ROUND_TRIPS: u32 = 6;
 
 /// How long a relay may take to answer for a track, which it may have to ask others for. Chosen, not measured.
 const ANSWERED: Duration = Duration::from_secs(3);
@@ -74,8 +77,14 @@ impl Subscription {
             let catalog = moq_mux::catalog::Consumer::new(&broadcast, format).await;
             Ok((broadcast, catalog.map_err(|error| MoqError::Catalog(error.to_string()))?))
         };
+        let waited = async {
+            tokio::time::sleep(ANNOUNCED).await;
+            let stats = connection.monitor().stats();
+            tokio::time::sleep(stats.and_then(|stats| stats.rtt).unwrap_or_default() * ROUND_TRIPS).await;
+        };
         let found = tokio::select! {
-            found = tokio::time::timeout(ANNOUNCED, found) => found.map_err(|_| unannounced())?,
+            found = found => found,
+            () = waited => Err(unannounced()),
             error = session::ended(&connection) => Err(error),
         };
         let (broadcast, catalog) = found?;

@@ -12,7 +12,9 @@
 pub mod amf0;
 mod chunk;
 
-pub use self::chunk::{Bounds, ChunkError, Message, MessageReader, write_continuation, write_header};
+pub use self::chunk::{
+    Bounds, ChunkError, LEAST_CHUNK_COST, Message, MessageReader, write_continuation, write_header,
+};
 
 /// The version byte that both sides begin with.
 pub const VERSION: u8 = 3;

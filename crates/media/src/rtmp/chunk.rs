@@ -34,19 +34,18 @@ impl Message {
 impl Message {
     /// The messages in an aggregate, which are FLV tags. Their times are those of the tags, beginning with the
     /// aggregate's. A damaged rest is left out.
-    pub fn parts(&self) -> Vec<Message> {
-        let (mut rest, mut parts, mut first) = (&self.body[..], Vec::new(), None);
-        while let [kind, a, b, c, d, e, f, g, _, _, _, after @ ..] = rest {
-            let len = from_u24([*a, *b, *c]) as usize;
-            let Some((body, after)) = after.split_at_checked(len) else { break };
+    pub fn parts(&self) -> impl Iterator<Item = Message> {
+        let (mut rest, mut first) = (&self.body[..], None);
+        std::iter::from_fn(move || {
+            let [kind, a, b, c, d, e, f, g, _, _, _, after @ ..] = rest else { return None };
+            let (body, after) = after.split_at_checked(from_u24([*a, *b, *c]) as usize)?;
             let time = u32::from_be_bytes([*g, *d, *e, *f]);
             let first = *first.get_or_insert(time);
             let timestamp = self.timestamp.wrapping_add(time.wrapping_sub(first));
-            parts.push(Message { timestamp, kind: *kind, stream: self.stream, body: body.to_vec() });
             // The length of the tag comes once more.
             rest = after.get(4..).unwrap_or_default();
-        }
-        parts
+            Some(Message { timestamp, kind: *kind, stream: self.stream, body: body.to_vec() })
+        })
     }
 }
 
@@ -112,11 +111,14 @@ pub enum ChunkError {
     ChunkSize,
 }
 
+/// Bytes that a chunk counts for at least in [`MessageReader::cost`]: empty ones cost time as well.
+pub const LEAST_CHUNK_COST: usize = 64;
+
 /// Puts the chunks of a peer together to messages.
 ///
 /// Push bytes, take messages until `None`, push again. Memory: what was pushed and not yet taken, and the received bytes
 /// of incomplete messages within [`Bounds`]; nothing is reserved because a header announces it. The sizes of chunks
-/// and aborted messages are seen to here.
+/// and aborted messages are seen to here; the messages that say so come out like all others.
 #[derive(Clone, Debug)]
 pub struct MessageReader {
     buffer: Buffer,
@@ -127,6 +129,7 @@ pub struct MessageReader {
     incomplete: usize,
     /// The chunk whose payload comes.
     open: Option<OpenChunk>,
+    cost: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -167,6 +170,7 @@ impl MessageReader {
             streams: BTreeMap::new(),
             incomplete: 0,
             open: None,
+            cost: 0,
         }
     }
 
@@ -185,6 +189,11 @@ impl MessageReader {
         self.buffer.offset()
     }
 
+    /// What reading has cost so far: the bytes of chunks of every kind with their headers, and no less than [`LEAST_CHUNK_COST`] for each.
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+
     /// Whether a message is in progress.
     pub fn is_partial(&self) -> bool {
         self.incomplete > 0 || self.open.is_some() || !self.buffer.peek().is_empty()
@@ -200,9 +209,8 @@ impl MessageReader {
                 Step::Again => {}
                 Step::More => return Ok(None),
                 Step::Message(message) => {
-                    if !self.obey(&message)? {
-                        return Ok(Some(message));
-                    }
+                    self.obey(&message)?;
+                    return Ok(Some(message));
                 }
             }
         }
@@ -254,6 +262,7 @@ impl MessageReader {
             return Err(ChunkError::TooLarge { len, limit });
         }
         self.buffer.take(size);
+        self.cost += size as u64;
         let chunk_stream = self.streams.entry(id).or_default();
         let message = &mut chunk_stream.message;
         if format == 0 {
@@ -265,9 +274,10 @@ impl MessageReader {
         message.stream = stream.unwrap_or(message.stream);
         chunk_stream.len = len.unwrap_or(chunk_stream.len);
         (chunk_stream.field, chunk_stream.is_extended, chunk_stream.is_open) = (field, is_extended, true);
-        let missing = chunk_stream.len - chunk_stream.body.len();
-        self.open = Some(OpenChunk { id, missing: missing.min(self.chunk_bytes) });
-        let len = self.incomplete + missing.min(self.chunk_bytes);
+        let missing = (chunk_stream.len - chunk_stream.body.len()).min(self.chunk_bytes);
+        self.open = Some(OpenChunk { id, missing });
+        self.cost += LEAST_CHUNK_COST.saturating_sub(size + missing) as u64;
+        let len = self.incomplete + missing;
         if len > limit { Err(ChunkError::TooLarge { len, limit }) } else { Ok(Step::Again) }
     }
 
@@ -277,6 +287,7 @@ impl MessageReader {
         let Some(chunk_stream) = self.streams.get_mut(&id) else { return Step::More };
         chunk_stream.body.extend_from_slice(self.buffer.take(there).unwrap_or_default());
         self.incomplete += there;
+        self.cost += there as u64;
         if there < missing {
             self.open = Some(OpenChunk { id, missing: missing - there });
             return Step::More;
@@ -291,8 +302,8 @@ impl MessageReader {
         Step::Message(Message { body, ..chunk_stream.message })
     }
 
-    /// Does what a message says about chunks; `false` if it is about something else.
-    fn obey(&mut self, message: &Message) -> Result<bool, ChunkError> {
+    /// Does what a message says about chunks.
+    fn obey(&mut self, message: &Message) -> Result<(), ChunkError> {
         let value = message.body.first_chunk().map(|value| u32::from_be_bytes(*value));
         match (message.kind, value) {
             (kind::SET_CHUNK_SIZE, Some(size)) => {
@@ -306,10 +317,9 @@ impl MessageReader {
                     (chunk_stream.body, chunk_stream.is_open) = (Vec::new(), false);
                 }
             }
-            (kind::SET_CHUNK_SIZE | kind::ABORT, None) => {}
-            _ => return Ok(false),
+            _ => {}
         }
-        Ok(true)
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use freshwire_media::rtmp::{Message, kind};
 
 use super::answer::{self, Answers, STREAM};
 use super::publish::PublishSession;
-use super::target::{Target, parameter, split_query};
+use super::target::{MOST_APP_BYTES, Target, parameter, split_query};
 use super::wire::{Command, MOST_COMMAND_BYTES, Wire, WireError};
 use crate::access::{AdobeAnswer, Attempt, Grant, ProvenUser, Right, Verdict};
 use crate::config::check_published_name;
@@ -40,7 +40,7 @@ impl End {
 }
 
 enum Event {
-    Message(Result<Message, WireError>),
+    Read(Result<Option<Message>, WireError>),
     Tick,
     Withdrawn(Withdrawal),
     Shutdown,
@@ -110,14 +110,17 @@ impl Conversation {
         let mut tick = tokio::time::interval(TICK);
         loop {
             let event = tokio::select! {
-                message = wire.next() => Event::Message(message),
+                message = wire.read() => Event::Read(message),
                 _ = tick.tick() => Event::Tick,
                 why = withdrawn(&mut self.lease, &self.context) => Event::Withdrawn(why),
                 _ = shutdown.wait_for(|stopped| *stopped) => Event::Shutdown,
             };
             let done = match event {
-                Event::Message(Ok(message)) => self.message(&message, wire).await,
-                Event::Message(Err(error)) => Err(error.into()),
+                Event::Read(Ok(message)) => match (self.hear(wire.take_cost()), message) {
+                    (Ok(()), Some(message)) => self.message(&message, wire).await,
+                    (heard, _) => heard,
+                },
+                Event::Read(Err(error)) => Err(error.into()),
                 Event::Tick => self.check_times(wire.partial_for()),
                 Event::Withdrawn(why) => Err(why.into()),
                 Event::Shutdown => Err(End::Shutdown),
@@ -126,6 +129,17 @@ impl Conversation {
                 return end;
             }
         }
+    }
+
+    /// Counts what was read, whatever it is.
+    fn hear(&mut self, cost: usize) -> Result<(), End> {
+        let most = self.context.limits().max_publish_rate;
+        let heard = match &mut self.session {
+            Some(session) => session.hear(cost, most),
+            None if cost > 0 => self.talk.hear(cost),
+            None => Ok(()),
+        };
+        heard.map_err(End::Reason)
     }
 
     async fn message(&mut self, message: &Message, wire: &mut Wire<Conn>) -> Result<(), End> {
@@ -145,13 +159,10 @@ impl Conversation {
 
     async fn take(&mut self, message: &Message, answers: &mut Answers) -> Result<(), End> {
         self.heard = Instant::now();
-        match &mut self.session {
-            Some(session) => {
-                self.context.counters.published_bytes.add(message.body.len() as u64);
-                let most = self.context.limits().max_publish_rate;
-                session.message(message, most).map_err(End::Reason)?;
-            }
-            None => self.talk.hear(message.body.len()).map_err(End::Reason)?,
+        if let Some(session) = &mut self.session {
+            self.context.counters.published_bytes.add(message.body.len() as u64);
+            let most = self.context.limits().max_publish_rate;
+            session.message(message, most).map_err(End::Reason)?;
         }
         match message.kind {
             kind::COMMAND | kind::COMMAND_AMF3 => {
@@ -225,6 +236,14 @@ impl Conversation {
         }
         let app = command.values.first().and_then(|info| info.get("app")).and_then(Value::as_str);
         let app = app.unwrap_or_default();
+        if app.len() > MOST_APP_BYTES {
+            let why = format!(
+                "the application has {} bytes, more than {MOST_APP_BYTES}; shorten the address",
+                app.len()
+            );
+            answers.push(answer::refused(command.transaction, "NetConnection.Connect.Rejected", &why));
+            return Err(End::Reason(why));
+        }
         match self.identify(app) {
             Ok(user) => self.user = user,
             Err(challenge) => {

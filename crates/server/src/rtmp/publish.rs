@@ -56,15 +56,24 @@ impl PublishSession {
         self.publisher.name()
     }
 
-    /// Takes a message of whatever kind. The error says why the connection has to end.
-    pub(super) fn message(&mut self, message: &Message, most: Rate) -> Result<(), String> {
-        if !self.meter.allows(message.body.len() + PACKET_COST, most) {
-            return Err(format!("publishes more than {} bit/s", most.bits_per_sec()));
+    /// Counts what the publisher sends, whatever it is. The error says why the connection has to end.
+    pub(super) fn hear(&mut self, cost: usize, most: Rate) -> Result<(), String> {
+        if self.meter.allows(cost, most) {
+            Ok(())
+        } else {
+            Err(format!("publishes more than {} bit/s", most.bits_per_sec()))
         }
+    }
+
+    /// Takes a message of whatever kind, which was counted. The error says why the connection has to end.
+    pub(super) fn message(&mut self, message: &Message, most: Rate) -> Result<(), String> {
         let elapsed = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.flv.arrive(Timestamp::from_nanos(elapsed));
         if message.kind == kind::AGGREGATE {
-            message.parts().iter().for_each(|part| self.tag(part));
+            for part in message.parts() {
+                self.hear(PACKET_COST, most)?;
+                self.tag(&part);
+            }
         } else {
             self.tag(message);
         }

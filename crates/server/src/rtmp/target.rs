@@ -35,6 +35,8 @@ pub(super) enum TargetError {
 const MOST_NAME_BYTES: usize = 128;
 /// Longest query.
 const MOST_QUERY_BYTES: usize = 1024;
+/// Longest application: a name, each of its bytes as `%41`, and a query, with room for slashes.
+pub(super) const MOST_APP_BYTES: usize = 2 * MOST_QUERY_BYTES;
 
 impl Target {
     /// What an application and a key name.

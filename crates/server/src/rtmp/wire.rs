@@ -56,12 +56,14 @@ pub(crate) struct Incoming {
     /// After how many bytes the peer wants an acknowledgement; 0 for never.
     window: u32,
     acknowledged: u64,
+    /// What the reader has cost when that was asked last.
+    counted: u64,
 }
 
 impl Incoming {
     fn new(message_bytes: usize) -> Self {
         let bounds = Bounds { message: message_bytes, chunk_streams: MOST_CHUNK_STREAMS };
-        Self { reader: MessageReader::new(bounds), window: 0, acknowledged: 0 }
+        Self { reader: MessageReader::new(bounds), window: 0, acknowledged: 0, counted: 0 }
     }
 
     /// Adds bytes that were read.
@@ -198,20 +200,35 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// The next message. Nothing is lost if waiting for it is given up.
     pub(crate) async fn next(&mut self) -> Result<Message, WireError> {
         loop {
-            if let Some(message) = self.incoming.next()? {
-                self.partial_since = None;
+            if let Some(message) = self.read().await? {
                 return Ok(message);
             }
-            if self.incoming.reader.is_partial() {
-                self.partial_since.get_or_insert_with(Instant::now);
-            } else {
-                self.partial_since = None;
-            }
-            match self.stream.read(&mut self.chunk).await? {
-                0 => return Err(WireError::Closed),
-                count => self.incoming.push(self.chunk.get(..count).unwrap_or_default()),
-            }
         }
+    }
+
+    /// The next message; `None`: some bytes have come, and more are needed. Nothing is lost if waiting for it is given up.
+    pub(crate) async fn read(&mut self) -> Result<Option<Message>, WireError> {
+        if let Some(message) = self.incoming.next()? {
+            self.partial_since = None;
+            return Ok(Some(message));
+        }
+        if self.incoming.reader.is_partial() {
+            self.partial_since.get_or_insert_with(Instant::now);
+        } else {
+            self.partial_since = None;
+        }
+        match self.stream.read(&mut self.chunk).await? {
+            0 => return Err(WireError::Closed),
+            count => self.incoming.push(self.chunk.get(..count).unwrap_or_default()),
+        }
+        Ok(None)
+    }
+
+    /// What reading has cost since this was asked last ([`MessageReader::cost`]).
+    pub(crate) fn take_cost(&mut self) -> usize {
+        let cost = self.incoming.reader.cost();
+        let counted = std::mem::replace(&mut self.incoming.counted, cost);
+        usize::try_from(cost - counted).unwrap_or(usize::MAX)
     }
 
     /// From here on messages may have this many bytes.

@@ -30,8 +30,8 @@ fn messages_come_back_whatever_their_size_and_time() {
         |(parts, chunk_bytes, step)| {
             let mut bytes = Vec::new();
             let size = u32::try_from(*chunk_bytes).unwrap().to_be_bytes();
-            message(0, kind::SET_CHUNK_SIZE, &size).write(2, DEFAULT_CHUNK_BYTES, &mut bytes);
-            let mut expected = Vec::new();
+            let mut expected = vec![message(0, kind::SET_CHUNK_SIZE, &size)];
+            expected[0].write(2, DEFAULT_CHUNK_BYTES, &mut bytes);
             for (timestamp, len, kind) in parts {
                 let sent = message(*timestamp, 4 + kind % 16, &vec![*kind; usize::from(*len)]);
                 sent.write(3 + kind % 3, *chunk_bytes, &mut bytes);
@@ -96,7 +96,48 @@ fn an_aborted_message_makes_room() {
     ]
     .concat();
     let (messages, error) = read(&bytes, 5);
-    assert_eq!((messages.len(), messages[0].kind, error), (1, 8, None));
+    let kinds: Vec<_> = messages.iter().map(|message| message.kind).collect();
+    assert_eq!((&kinds[..], error), (&[kind::ABORT, kind::AUDIO][..], None));
+}
+
+/// No kind of message is free, however it is cut.
+#[test]
+fn all_bytes_and_chunks_cost() {
+    for kind in 1..=22 {
+        for len in [0, 4, 100, 1000, 20_000] {
+            for chunk_bytes in [1_usize, 2, 63, 64, 128, 20_000] {
+                let size = u32::try_from(chunk_bytes).unwrap().to_be_bytes();
+                let (mut bytes, mut body) = (Vec::new(), vec![1; len]);
+                message(0, kind::SET_CHUNK_SIZE, &size).write(2, DEFAULT_CHUNK_BYTES, &mut bytes);
+                // The largest size of chunks there is.
+                body.iter_mut().take(1).for_each(|first| *first = 0x7f);
+                message(u32::MAX, kind, &body).write(3, chunk_bytes, &mut bytes);
+                let mut reader = MessageReader::new(BOUNDS);
+                reader.push(&bytes);
+                assert_eq!(reader.by_ref().filter(Result::is_ok).count(), 2, "{kind} {len} {chunk_bytes}");
+                let chunks = 1 + len.div_ceil(chunk_bytes).max(1);
+                let least = bytes.len().max(chunks * LEAST_CHUNK_COST) as u64;
+                let most = (bytes.len() + chunks * LEAST_CHUNK_COST) as u64;
+                assert!((least..=most).contains(&reader.cost()), "{kind} {len} {chunk_bytes}");
+            }
+        }
+    }
+}
+
+/// Whole chunks of programs' usual size cost their bytes only.
+#[test]
+fn media_cost_little_more_than_their_bytes() {
+    for chunk_bytes in [DEFAULT_CHUNK_BYTES, 4096] {
+        let mut bytes = Vec::new();
+        let size = u32::try_from(chunk_bytes).unwrap().to_be_bytes();
+        message(0, kind::SET_CHUNK_SIZE, &size).write(2, DEFAULT_CHUNK_BYTES, &mut bytes);
+        message(0, kind::VIDEO, &[0; 60_000]).write(6, chunk_bytes, &mut bytes);
+        let mut reader = MessageReader::new(BOUNDS);
+        reader.push(&bytes);
+        assert_eq!(reader.by_ref().filter(Result::is_ok).count(), 2);
+        let extra = reader.cost() - bytes.len() as u64;
+        assert!(extra <= 2 * LEAST_CHUNK_COST as u64, "{extra}");
+    }
 }
 
 #[test]
@@ -127,7 +168,7 @@ fn incomplete_messages_are_bounded_together() {
         bytes.extend(chunk(&format!("{id:02x} 000000 010000 09 01000000"), &[9; 0x7000]));
     }
     let (messages, error) = read(&bytes, 4096);
-    assert!(messages.is_empty() && matches!(error, Some(ChunkError::TooLarge { .. })), "{error:?}");
+    assert!(messages.len() == 1 && matches!(error, Some(ChunkError::TooLarge { .. })), "{error:?}");
 }
 
 #[test]
@@ -138,7 +179,7 @@ fn an_aggregate_has_messages() {
     };
     let body = [tag(8, 5, b"ab"), tag(9, 9, b"c"), vec![8, 0, 0, 9]].concat();
     let whole = Message { timestamp: 1000, kind: kind::AGGREGATE, stream: 1, body };
-    let parts = whole.parts();
+    let parts: Vec<_> = whole.parts().collect();
     let seen: Vec<_> = parts.iter().map(|it| (it.kind, it.timestamp, &it.body[..])).collect();
     assert_eq!(seen, [(8, 1000, &b"ab"[..]), (9, 1004, b"c")]);
 }

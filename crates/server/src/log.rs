@@ -6,8 +6,9 @@
 //! ```
 //!
 //! The reader of a server's log may stop reading, or its disk may be full. Lines that cannot be written then are lost
-//! and counted.
+//! and counted. Lines have names that strangers choose, so long ones are cut.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::Duration;
@@ -16,6 +17,12 @@ use crate::counter::Counter;
 
 /// Lines that may wait to be written. More are lost.
 pub const MAX_WAITING_LINES: usize = 1024;
+
+/// Bytes of a line of text. The rest is cut, with a mark that says so. A line of the server's own words has fewer.
+pub const MAX_LINE_BYTES: usize = 2 << 10;
+
+/// Characters of a text in a line of JSON that would be longer than [`MAX_LINE_BYTES`].
+const MAX_JSON_TEXT: usize = 200;
 
 /// How long the end of the program waits for the lines that are left.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -73,7 +80,7 @@ fn write_all(waiting: &Receiver<Line>, output: &mut impl Write, lost: &Counter) 
 
 impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.lines.try_send(Line::Text(line.to_vec())).is_err() {
+        if self.lines.try_send(Line::Text(shortened(line).into_owned())).is_err() {
             self.lost.add_one();
         }
         Ok(line.len())
@@ -81,6 +88,38 @@ impl Write for LogWriter {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// The line, cut if it is too long. One of JSON stays JSON.
+fn shortened(line: &[u8]) -> Cow<'_, [u8]> {
+    if line.len() <= MAX_LINE_BYTES {
+        return Cow::Borrowed(line);
+    }
+    if let Ok(mut fields) = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(line) {
+        fields.values_mut().for_each(shorten_text);
+        let mut json = serde_json::Value::from(fields).to_string();
+        json.push('\n');
+        return Cow::Owned(json.into_bytes());
+    }
+    let head = line.get(..MAX_LINE_BYTES).unwrap_or(line);
+    let mut kept = head.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    // The end of a color's code would be missing, or the end of the color.
+    let is_colored = kept.contains('\x1b');
+    if let Some(at) = kept.rfind('\x1b').filter(|&at| !kept.get(at..).unwrap_or_default().contains('m')) {
+        kept = kept.get(..at).unwrap_or_default();
+    }
+    let end = if is_colored { "\x1b[0m" } else { "" };
+    Cow::Owned(format!("{kept}{end}... (cut: {} bytes more)\n", line.len() - kept.len()).into_bytes())
+}
+
+fn shorten_text(value: &mut serde_json::Value) {
+    if let serde_json::Value::String(text) = value
+        && let Some((end, _)) = text.char_indices().nth(MAX_JSON_TEXT)
+    {
+        let more = text.len() - end;
+        text.truncate(end);
+        *text += &format!("... (cut: {more} bytes more)");
     }
 }
 
@@ -142,6 +181,50 @@ mod tests {
         }
         drop(end);
         assert_eq!((kept.0.lock().unwrap().len(), lost.value()), (500, 0));
+    }
+
+    /// Lines of every length around the limit, with characters of one to four bytes.
+    #[test]
+    fn long_lines_are_cut_between_characters() {
+        for character in ["x", "\u{e9}", "\u{20ac}", "\u{1f600}"] {
+            for len in [1, 100, 2000, 2047, 2048, 2049, 2051, 4000, 60_000] {
+                for shift in 0..4 {
+                    let line = format!("{}{}\n", "a".repeat(shift), character.repeat(len / character.len()));
+                    let cut =
+                        String::from_utf8(shortened(line.as_bytes()).into_owned()).expect("whole characters");
+                    if line.len() <= MAX_LINE_BYTES {
+                        assert_eq!(cut, line);
+                        continue;
+                    }
+                    let (kept, mark) = cut.split_once("... (cut: ").expect("a mark");
+                    let more: usize =
+                        mark.strip_suffix(" bytes more)\n").expect("a line").parse().expect("a number");
+                    assert!(line.starts_with(kept) && kept.len() + more == line.len() && kept.len() > 2000);
+                    assert!(kept.len() <= MAX_LINE_BYTES, "{}", kept.len());
+                }
+            }
+        }
+        let colored = format!("\x1b[3m{}\x1b[0m\n", "\x1b[2m=\x1b[0mx".repeat(400));
+        for start in 0..12 {
+            let cut = shortened(&colored.as_bytes()[start..]).into_owned();
+            let cut = String::from_utf8(cut).expect("text");
+            let kept = cut.split_once("\x1b[0m... (cut").expect("no color is left on").0;
+            assert!(kept.rfind('\x1b').is_none_or(|at| kept[at..].contains('m')), "a whole code");
+        }
+    }
+
+    #[test]
+    fn a_long_line_of_json_stays_json() {
+        for len in [10, 2000, 2100, 60_000] {
+            let (name, why) = ("\n\u{e9}".repeat(len), "no right");
+            let line = serde_json::json!({ "level": "INFO", "stream": name, "peers": 3, "why": why });
+            let cut = shortened(format!("{line}\n").as_bytes()).into_owned();
+            assert!(cut.len() <= MAX_LINE_BYTES && cut.ends_with(b"\n"), "{}", cut.len());
+            let cut: serde_json::Value = serde_json::from_slice(&cut).expect("JSON");
+            assert_eq!((&cut["why"], &cut["peers"]), (&line["why"], &line["peers"]));
+            let stream = cut["stream"].as_str().and_then(|stream| stream.split("... (cut").next());
+            assert!(stream.is_some_and(|stream| name.starts_with(stream)));
+        }
     }
 
     #[test]

@@ -69,7 +69,8 @@ pub(super) fn check<B>(
     };
     if let Some(why) = refused {
         context.counters.denied.add_one();
-        tracing::info!(peer = %requester.peer, stream, why, "a client is not let in");
+        // The longest comes last: a long line is cut.
+        tracing::info!(peer = %requester.peer, why, stream, "a client is not let in");
     }
     verdict
 }

@@ -52,6 +52,10 @@ const OFFERED_AT_ONCE: usize = 16;
 /// How often to look whether something takes too long.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// Bytes that may wait for a broker to read them, beside a publication: answers to its questions. A broker asks some each minute, with a
+/// few hundred bytes each.
+const MOST_UNREAD_BYTES: usize = 256 << 10;
+
 /// Publications on the way to a broker. One of MQTT takes 65,535 unless it says less (5.0, 3.2.2.3.3); mosquitto says 20.
 const MOST_UNCONFIRMED: usize = 16;
 
@@ -181,7 +185,12 @@ impl Client<'_> {
         let mut buffer = vec![0; READ_BYTES];
         session.begin(&mut out);
         session.take(&early, &mut out, &mut events)?;
+        // A publication is written only when nothing waits.
+        let mut publication_bytes = 0;
         loop {
+            if out.len() > MOST_UNREAD_BYTES + publication_bytes {
+                return Err(BrokerError::Unread(out.len()));
+            }
             tokio::select! {
                 read = reader.read(&mut buffer) => match read {
                     // A broker that expects TLS resets the connection.
@@ -208,10 +217,12 @@ impl Client<'_> {
                     let written = written.map_err(BrokerError::Io)?;
                     is_flushed = out.is_empty();
                     out.drain(..written);
+                    publication_bytes = publication_bytes.min(out.len());
                 }
                 Some(publication) = outgoing.recv(), if is_ready && out.is_empty() && unconfirmed.len() < MOST_UNCONFIRMED => {
                     self.tickets += 1;
                     session.publish(self.tickets, &publication, &mut out, &mut events);
+                    publication_bytes = out.len();
                     unconfirmed.insert(self.tickets, (Instant::now(), publication.answer));
                     for event in events.drain(..) {
                         self.handle(event, &mut unconfirmed);
@@ -230,7 +241,7 @@ impl Client<'_> {
                         session.ping(&mut out);
                         (asked, pinged) = (asked.or(Some(now)), now);
                     }
-                    give_up(&mut unconfirmed, now);
+                    give_up(&mut unconfirmed, session.as_mut(), now);
                 }
             }
         }
@@ -282,13 +293,14 @@ async fn write(writer: &mut (impl AsyncWrite + Unpin), out: &[u8]) -> io::Result
 }
 
 /// Gives up the publications that have waited too long.
-fn give_up(unconfirmed: &mut Unconfirmed, now: Instant) {
+fn give_up(unconfirmed: &mut Unconfirmed, session: &mut dyn Session, now: Instant) {
     let late: Vec<u64> = unconfirmed
         .iter()
         .filter(|(_, (since, _))| now.duration_since(*since) > PATIENCE)
         .map(|(ticket, _)| *ticket)
         .collect();
     for ticket in late {
+        session.give_up(ticket);
         if let Some((_, answer)) = unconfirmed.remove(&ticket) {
             let _ = answer.send(Err(PublishError::Unconfirmed(PATIENCE)));
         }

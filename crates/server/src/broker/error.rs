@@ -42,6 +42,8 @@ pub(super) enum BrokerError {
     Closed,
     #[error("it has sent nothing for {0:?}")]
     Silent(Duration),
+    #[error("it reads nothing: {0} bytes wait for it; see what keeps the broker busy")]
+    Unread(usize),
     #[error("it has ended the connection: {0}")]
     Ended(String),
     #[error("it has left out changes of the bucket, which is read anew")]

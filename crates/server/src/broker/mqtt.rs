@@ -141,6 +141,10 @@ impl Session for Mqtt {
         write(0x32 | u8::from(retain), &[&topic, &id.to_be_bytes(), properties, payload], out);
     }
 
+    fn give_up(&mut self, ticket: u64) {
+        self.talk.unconfirmed.retain(|_, other| *other != ticket);
+    }
+
     fn ping(&mut self, out: &mut Vec<u8>) {
         write(0xc0, &[], out);
     }

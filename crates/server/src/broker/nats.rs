@@ -50,8 +50,8 @@ struct Talk {
     most_payload: usize,
     /// What each answer to a question (`PING`) will say, the oldest first.
     asked: VecDeque<Asked>,
-    /// Publications to a bucket that are not confirmed: tickets by the end of their answer's subject.
-    unconfirmed: BTreeMap<String, u64>,
+    /// Publications to a bucket that are not confirmed: subjects by ticket.
+    unconfirmed: BTreeMap<u64, String>,
     bucket: Bucket,
 }
 
@@ -200,12 +200,21 @@ impl Session for Nats {
             return talk.ask(Asked::Publication { ticket, subject, refused: None }, out);
         };
         let subject = format!("$KV.{name}.{}", publication.key);
-        let end = format!("p{ticket}");
-        let reply = talk.inbox(&format!("answer.{end}"));
+        let reply = talk.inbox(&format!("answer.p{ticket}"));
         let headers =
             if publication.payload.is_none() { "NATS/1.0\r\nKV-Operation: DEL\r\n\r\n" } else { "" };
         message(out, &subject, Some(&reply), headers, payload);
-        talk.unconfirmed.insert(end, ticket);
+        talk.unconfirmed.insert(ticket, subject);
+    }
+
+    fn give_up(&mut self, ticket: u64) {
+        self.talk.unconfirmed.remove(&ticket);
+        for asked in &mut self.talk.asked {
+            // Its question is still to be answered; a later refusal is not of this one.
+            if matches!(asked, Asked::Publication { ticket: other, .. } if *other == ticket) {
+                *asked = Asked::Presence;
+            }
+        }
     }
 
     fn ping(&mut self, out: &mut Vec<u8>) {
@@ -242,7 +251,7 @@ impl Talk {
             }
             // Addresses of the cluster, and that this server is going to stop.
             "INFO" | "+OK" => Ok(()),
-            "-ERR" => self.error(rest.trim_matches('\'')),
+            "-ERR" => self.error(rest.trim_matches('\''), events),
             _ => Err(protocol(Malformed("a line begins with no word that a server says"))),
         }
     }
@@ -265,17 +274,25 @@ impl Talk {
         message(out, &subject, Some(&reply), "", request.to_string().as_bytes());
     }
 
-    fn error(&mut self, text: &str) -> Result<(), BrokerError> {
+    fn error(&mut self, text: &str, events: &mut Vec<Event>) -> Result<(), BrokerError> {
         let lower = text.to_ascii_lowercase();
         if lower.contains("authorization violation") || lower.contains("authentication") {
             return Err(BrokerError::Credentials(shown(text)));
         }
         if lower.contains("permissions violation") && lower.contains("publish") {
+            let is_named = |subject: &str| text.contains(&format!("\"{subject}\""));
+            // One to a bucket gets no other answer.
+            let mut unconfirmed = self.unconfirmed.iter();
+            if let Some((&ticket, _)) = unconfirmed.find(|(_, subject)| is_named(subject)) {
+                self.unconfirmed.remove(&ticket);
+                events.push(Event::Answer { ticket, result: Err(shown(text)) });
+                return Ok(());
+            }
             // The answer to the question behind the publication says it to its sender.
             for asked in &mut self.asked {
                 if let Asked::Publication { subject, refused, .. } = asked
                     && refused.is_none()
-                    && text.contains(&format!("\"{subject}\""))
+                    && is_named(subject)
                 {
                     *refused = Some(shown(text));
                     return Ok(());
@@ -332,7 +349,8 @@ impl Talk {
             (_, None) => Some("the answer is no JSON".to_owned()),
             (_, Some(_)) => None,
         };
-        if let Some(ticket) = self.unconfirmed.remove(end) {
+        let ticket = end.strip_prefix('p').and_then(|ticket| ticket.parse().ok());
+        if let Some(ticket) = ticket.filter(|ticket| self.unconfirmed.remove(ticket).is_some()) {
             events.push(Event::Answer { ticket, result: error.map_or(Ok(()), Err) });
             return Ok(());
         }

@@ -37,6 +37,9 @@ pub(super) trait Session: Send {
     /// Writes a publication. [`Event::Answer`] has the ticket.
     fn publish(&mut self, ticket: u64, publication: &Publication, out: &mut Vec<u8>, events: &mut Vec<Event>);
 
+    /// Nobody waits for the answer to this publication any more.
+    fn give_up(&mut self, ticket: u64);
+
     /// Writes a question that the broker has to answer.
     fn ping(&mut self, out: &mut Vec<u8>);
 

@@ -113,6 +113,23 @@ fn an_endless_answer_takes_no_memory() {
     assert!(grown < 32 << 20, "{} MiB for 192 MiB", grown >> 20);
 }
 
+/// A peer that asks and never reads the answers.
+#[test]
+fn a_broker_that_reads_nothing_is_left() {
+    let asks = |question: &'static str| {
+        peer(move |mut socket, _| {
+            let questions = question.repeat(10_000);
+            let hello = socket.write_all(b"INFO {}\r\nPONG\r\n");
+            while hello.is_ok() && socket.write_all(questions.as_bytes()).is_ok() {}
+        })
+    };
+    for (question, place) in
+        [("PING\r\n", "a"), ("HMSG a 1 $fc 16 16\r\nNATS/1.0 100\r\n\r\n\r\n", "kv/STATE")]
+    {
+        Site::start(&format!("nats://127.0.0.1:{}/{place}", asks(question))).fails("it reads nothing");
+    }
+}
+
 /// Bytes of this process's memory that are resident.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();

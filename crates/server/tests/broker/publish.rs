@@ -69,7 +69,7 @@ fn values_that_are_sent_come_back_from_the_broker() {
 
 #[test]
 fn values_that_are_sent_to_nats_come_back() {
-    let permissions = "authorization { users = [ { user: anna, password: sesame, permissions: { publish: { deny: \"a.closed\" } } } ] }\n";
+    let permissions = "authorization { users = [ { user: anna, password: sesame, permissions: { publish: { deny: [\"a.closed\", \"$KV.STATE.closed\"] } } } ] }\n";
     let Some(server) = NatsServer::with(permissions) else { return };
     let mut client = server.client(",\"user\":\"anna\",\"pass\":\"sesame\"");
     client.bucket("STATE");
@@ -87,6 +87,8 @@ fn values_that_are_sent_to_nats_come_back() {
     assert_eq!(site.request("POST", "/state/b", "", b"1").0, "400");
     let site = Site::with(&source("kv/STATE"), RIGHT);
     site.is_subscribed();
+    let (status, answer) = site.request("POST", "/state/closed", "", b"1");
+    assert!(status == "502" && answer.contains("Permissions Violation"), "{answer}");
     assert_eq!(site.request("PUT", "/state/door.1", "", b"open").0, "204");
     site.has(&json!({"door.1": "open"}));
     assert_eq!(site.request("DELETE", "/state/door.1", "", b"").0, "204");

@@ -100,6 +100,19 @@ fn publications_are_confirmed_by_their_packets() {
     ));
 }
 
+/// More publications than there are numbers, at a broker that confirms none of them.
+#[test]
+fn numbers_of_publications_do_not_run_out() {
+    let mut mqtt = connected(MqttVersion::V5);
+    for ticket in 0..200_000 {
+        mqtt.publish(ticket, &publication(false, None), &mut Vec::new(), &mut Vec::new());
+        if let Some(late) = ticket.checked_sub(15) {
+            mqtt.give_up(late);
+        }
+    }
+    assert_eq!(mqtt.talk.unconfirmed.len(), 15);
+}
+
 #[test]
 fn refusals_say_what_to_do() {
     for (version, answer, why) in [

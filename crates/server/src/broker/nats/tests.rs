@@ -128,6 +128,52 @@ fn publications_to_a_bucket_are_confirmed_by_the_stream() {
 }
 
 #[test]
+fn a_user_that_may_not_publish_hears_so_at_once() {
+    let mut nats = bucket();
+    for (ticket, key) in [(5, "a"), (6, "a.b"), (7, "a.b"), (8, "c")] {
+        publish(&mut nats, ticket, key, Some("go"));
+    }
+    for (key, answered) in [("a.b", Some(6)), ("b", None), ("a.b", Some(7)), ("a.b", None), ("a", Some(5))] {
+        let refused = format!("-ERR 'Permissions Violation for Publish to \"$KV.STATE.{key}\"'\r\n");
+        // What concerns no publication is about the subscription, until that is established.
+        nats.talk.bucket.is_ready = true;
+        let found = events(&mut nats, &refused);
+        let is_refusal = |event: &Event| match event {
+            Event::Answer { ticket, result: Err(why) } => {
+                Some(*ticket) == answered && why.contains("Violation")
+            }
+            _ => false,
+        };
+        assert!(
+            found.len() == usize::from(answered.is_some()) && found.iter().all(is_refusal),
+            "{key}: {found:?}"
+        );
+    }
+}
+
+/// Publications that nobody answers leave nothing behind once they have been given up.
+#[test]
+fn publications_that_are_given_up_are_forgotten() {
+    let mut nats = bucket();
+    for ticket in 0..100 {
+        publish(&mut nats, ticket, "a", Some("go"));
+    }
+    (0..99).for_each(|ticket| nats.give_up(ticket));
+    assert_eq!(nats.talk.unconfirmed.len(), 1);
+    let late =
+        "MSG _INBOX.c1.answer.p5 2 9\r\n{\"seq\":1}\r\nMSG _INBOX.c1.answer.p99 2 9\r\n{\"seq\":2}\r\n";
+    assert_eq!(events(&mut nats, late), [Event::Answer { ticket: 99, result: Ok(()) }]);
+    let mut nats = subjects();
+    for ticket in 0..3 {
+        publish(&mut nats, ticket, "a", Some("go"));
+    }
+    nats.give_up(0);
+    nats.give_up(1);
+    let refused = "-ERR 'Permissions Violation for Publish to \"a\"'\r\nPONG\r\nPONG\r\nPONG\r\n";
+    assert!(matches!(&events(&mut nats, refused)[..], [Event::Answer { ticket: 2, result: Err(_) }]));
+}
+
+#[test]
 fn refusals_say_what_to_do() {
     for (mut nats, said, why) in [
         (subjects(), "-ERR 'Authorization Violation'\r\n", "user and password"),

@@ -1,6 +1,7 @@
 //! The AudioSpecificConfig (ISO 14496-3, 1.6.2.1).
 
 use crate::coding::bits::Bits;
+use crate::unit::{AudioCodec, AudioTrack};
 
 /// What an AudioSpecificConfig says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,20 @@ pub(crate) struct Config {
     channels: u32,
     /// Samples of the core in a frame.
     pub(crate) samples: u32,
+}
+
+impl AudioTrack {
+    /// Whether a decoder for this track decodes the other one. For AAC the configurations have to say the same of object type, rate,
+    /// channels and frames; what encoders append differs. Each packet of Opus says its channels itself.
+    pub fn decodes(&self, other: &Self) -> bool {
+        match (&self.codec, &other.codec) {
+            (AudioCodec::Opus, AudioCodec::Opus) => true,
+            (AudioCodec::Aac { config }, AudioCodec::Aac { config: other }) => {
+                config == other || Config::parse(config).is_some_and(|it| Some(it) == Config::parse(other))
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Config {

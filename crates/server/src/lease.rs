@@ -26,7 +26,7 @@ pub(crate) struct Lease {
 
 /// The tracks that the client has decoders for, and those of the stream.
 struct Described {
-    then: Arc<Tracks>,
+    then: Tracks,
     now: watch::Receiver<Option<Arc<Tracks>>>,
 }
 
@@ -63,8 +63,8 @@ impl Lease {
     }
 
     /// Ends it, too, when the stream needs other decoders than these tracks.
-    pub(crate) fn until_recoded(self, stream: &Stream, tracks: Arc<Tracks>) -> Self {
-        Self { described: Some(Described { then: tracks, now: stream.tracks() }), ..self }
+    pub(crate) fn until_recoded(self, stream: &Stream, tracks: &Tracks) -> Self {
+        Self { described: Some(Described { then: tracks.clone(), now: stream.tracks() }), ..self }
     }
 
     /// The user's name, if it had to say who it is.
@@ -120,7 +120,7 @@ fn needs_others(now: &Tracks, then: &Tracks) -> bool {
     let pictures = now.video.as_ref().zip(then.video.as_ref());
     let sound = now.audio.as_ref().zip(then.audio.as_ref());
     pictures.is_some_and(|(now, then)| discriminant(&now.codec) != discriminant(&then.codec))
-        || sound.is_some_and(|(now, then)| now != then)
+        || sound.is_some_and(|(now, then)| !then.decodes(now))
 }
 
 #[cfg(test)]
@@ -132,20 +132,29 @@ mod tests {
     fn a_viewer_ends_where_its_decoders_do_not_fit() {
         let video = |codec, width| Some(VideoTrack { codec, width, height: 90 });
         let sound = |codec, rate| Some(AudioTrack { codec, rate, channels: 2 });
+        let of = |audio| Tracks { video: None, audio };
         let (vp9, av1) =
             (VideoCodec::Vp9 { profile: 0, bit_depth: 8 }, VideoCodec::Av1 { sequence_header: Vec::new() });
-        let aac = |byte| AudioCodec::Aac { config: vec![byte, 16] };
-        let then = Tracks { video: video(vp9.clone(), 160), audio: sound(aac(18), 44_100) };
+        let aac = |config: &[u8]| AudioCodec::Aac { config: config.to_vec() };
+        let then = Tracks { video: video(vp9.clone(), 160), audio: sound(aac(&[0x12, 0x10]), 44_100) };
         for (name, video, audio, expected) in [
             ("the same", then.video.clone(), then.audio.clone(), false),
             ("another size", video(vp9.clone(), 320), then.audio.clone(), false),
             ("another codec", video(av1, 160), then.audio.clone(), true),
-            ("another rate of sound", then.video.clone(), sound(aac(17), 48_000), true),
+            ("another rate of sound", then.video.clone(), sound(aac(&[0x11, 0x90]), 48_000), true),
+            (
+                "another encoder of the same sound",
+                None,
+                sound(aac(&[0x12, 0x10, 0x56, 0xe5, 0]), 44_100),
+                false,
+            ),
             ("another codec of sound", then.video.clone(), sound(AudioCodec::Opus, 48_000), true),
             ("no sound", then.video.clone(), None, false),
             ("no pictures", None, then.audio.clone(), false),
         ] {
             assert_eq!(needs_others(&Tracks { video, audio }, &then), expected, "{name}");
         }
+        let opus = |channels| of(Some(AudioTrack { codec: AudioCodec::Opus, rate: 48_000, channels }));
+        assert!(!needs_others(&opus(1), &opus(2)));
     }
 }

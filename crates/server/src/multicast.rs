@@ -57,10 +57,12 @@ impl Groups {
         open.retain(|_, group| group.strong_count() > 0);
         let of = Arc::downgrade(stream);
         let same = open.get(stream.name()).and_then(Weak::upgrade);
-        if let Some(group) = same.filter(|group| group.stream.ptr_eq(&of)) {
+        let goes_on =
+            |group: &Arc<Group>| group.stream.ptr_eq(&of) && !group.has_ended.load(Ordering::Relaxed);
+        if let Some(group) = same.filter(goes_on) {
             return Some(group);
         }
-        // That of a stream which was removed gives up its address: its members are leaving.
+        // One that has ended, as that of a stream which was removed, gives up its address: its members are leaving.
         open.remove(stream.name());
         let taken: Vec<_> = open.values().filter_map(|group| Some(group.upgrade()?.address)).collect();
         let address = config.range.addresses().find(|address| !taken.contains(address))?;
@@ -120,9 +122,10 @@ impl Group {
 
     /// Says to all members why they get no more, once.
     pub(crate) fn say_goodbye(&self, reason: &str) {
-        if let Some((viewer, farewell)) = self.viewer.get()
-            && !self.has_ended.swap(true, Ordering::Relaxed)
-        {
+        if self.has_ended.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if let Some((viewer, farewell)) = self.viewer.get() {
             viewer.pause();
             farewell(reason);
         }
@@ -149,6 +152,10 @@ mod tests {
         drop(first);
         let hall = of("hall").unwrap();
         assert_eq!(hall.address(Kind::Audio).to_string(), "239.192.0.0:5006");
+        // One that has ended does not go on, whether or not it sent anything.
+        hall.say_goodbye("the codec has changed");
+        let next = of("hall").unwrap();
+        assert!(!Arc::ptr_eq(&next, &hall) && next.address == hall.address);
         // A stream of the same name is another one, and gets the address although somebody has not left yet.
         hub.exchange(&["door".to_owned()], &[]).unwrap();
         let again = of("door").unwrap();

@@ -356,9 +356,7 @@ impl Conversation {
         let groups = &self.context.groups;
         let reply = session.setup(target, offers, &self.ends, groups).map_err(unavailable)?;
         if session.is_ready() {
-            let lease = Lease::new(grant, None, session.stream.removed(), &self.context);
-            let tracks = session.stream.tracks().borrow().clone().unwrap_or_default();
-            self.lease = Some(lease.until_recoded(&session.stream, tracks));
+            self.lease = Some(Lease::new(grant, None, session.stream.removed(), &self.context));
             self.state = State::View(session);
         }
         Ok(reply)
@@ -366,7 +364,11 @@ impl Conversation {
 
     fn play(&mut self, target: &Target) -> Result<Outcome, Reply> {
         match &mut self.state {
-            State::View(session) => session.asked_at_play(target, true)?,
+            State::View(session) => {
+                session.asked_at_play(target, true)?;
+                let until_recoded = |lease: Lease| lease.until_recoded(&session.stream, &session.described);
+                self.lease = self.lease.take().map(until_recoded);
+            }
             State::Viewing(session, ..) => session.asked_at_play(target, false)?,
             _ => {}
         }

@@ -38,6 +38,8 @@ pub(super) struct ViewSession {
     pub(super) preferences: Preferences,
     /// Which renditions it may get.
     pub(super) renditions: RenditionSelection,
+    /// The tracks that were set up, as they were then.
+    pub(super) described: Tracks,
     cname: String,
     video: Option<TrackCarrier>,
     audio: Option<TrackCarrier>,
@@ -126,6 +128,7 @@ impl ViewSession {
             user,
             preferences,
             renditions: RenditionSelection::All,
+            described: Tracks::default(),
             cname,
             video: None,
             audio: None,
@@ -199,8 +202,14 @@ impl ViewSession {
         };
         let carried = TrackCarrier { carrier, identity, retransmitter, uri: target.uri.clone() };
         match kind {
-            Kind::Video => self.video = Some(carried),
-            Kind::Audio => self.audio = Some(carried),
+            Kind::Video => {
+                self.video = Some(carried);
+                self.described.video = tracks.video.clone();
+            }
+            Kind::Audio => {
+                self.audio = Some(carried);
+                self.described.audio = tracks.audio.clone();
+            }
         }
         let transport = format!("{transport};ssrc={:08X};mode=\"PLAY\"", identity.ssrc);
         Ok(Reply::ok().header("Transport", transport).header("Session", session_header(&self.id)))

@@ -61,7 +61,7 @@ pub(crate) async fn view(
         video: tracks.video.clone().filter(|_| video.is_some()),
         audio: tracks.audio.clone().filter(|_| audio.is_some()),
     };
-    let lease = lease.until_recoded(&stream, Arc::new(carried));
+    let lease = lease.until_recoded(&stream, &carried);
     let plan = ViewPlan {
         stream,
         peer,

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode, Uri};
@@ -69,6 +69,7 @@ async fn speak(conn: Conn, context: Arc<Context>, requester: Requester) -> Optio
         // Boxed, because the connection can only be taken from a future that can be moved.
         let reply: Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>> = Box::pin(async move {
             let (method, uri) = (request.method().clone(), requester.site.base_path.strip(request.uri()));
+            let has_body = !request.body().is_end_stream();
             let guard = Guard::of(request.headers(), &context.origins());
             let outcome = if requester.site.base_path.lacks_slash(&uri) {
                 reply::with_slash(&uri).into()
@@ -86,7 +87,10 @@ async fn speak(conn: Conn, context: Arc<Context>, requester: Requester) -> Optio
                 Outcome::Reply(mut reply) => {
                     guard.apply(&mut reply);
                     log_refusal(peer, &method, &uri, &reply);
-                    heads.is_answered();
+                    // The rest of a body that was refused may still come, and is no head.
+                    if !has_body || reply.status().is_success() {
+                        heads.is_answered();
+                    }
                     return Ok(*reply);
                 }
                 Outcome::Order(order) => Handover::Stream(order),
@@ -104,11 +108,10 @@ async fn speak(conn: Conn, context: Arc<Context>, requester: Requester) -> Optio
     let old = tokio::time::sleep(limits.max_connection_age);
     let mut old = std::pin::pin!(old);
     // Before the first request hyper would close it, and a client that has only just connected would have no answer.
-    let end = async {
+    let mut end = std::pin::pin!(async {
         any(stopped(&mut shutdown), old.as_mut()).await;
         asked.notified().await;
-    };
-    let mut end = std::pin::pin!(end);
+    });
     let mut overdue = std::pin::pin!(heads.overdue(limits.request_timeout));
     let mut stopping = false;
     let order = loop {
@@ -117,8 +120,7 @@ async fn speak(conn: Conn, context: Arc<Context>, requester: Requester) -> Optio
             order = ordered.recv() => break order?,
             ended = std::future::poll_fn(|cx| connection.poll_without_shutdown(cx)) => {
                 if let Err(error) = ended {
-                    counters.counters.bad_requests.add_one();
-                    tracing::debug!(%peer, %error, "a client did not speak HTTP to the end");
+                    note_end(&counters, peer, &error);
                     leave(connection.into_parts().io.into_inner().into_inner().into_inner()).await;
                 }
                 // Dropping it closes the connection; what was answered has been flushed.
@@ -129,14 +131,18 @@ async fn speak(conn: Conn, context: Arc<Context>, requester: Requester) -> Optio
                 Pin::new(&mut connection).graceful_shutdown();
             }
             () = overdue.as_mut() => {
-                counters.counters.bad_requests.add_one();
-                tracing::debug!(%peer, "a request's head was not complete in time");
+                note_end(&counters, peer, &"a request's head was not complete in time");
                 return None;
             }
         }
     };
     let parts = connection.into_parts();
     Some((parts.io.into_inner().into_inner().into_inner(), parts.read_buf.into(), order))
+}
+
+fn note_end(context: &Context, peer: SocketAddr, why: &dyn std::fmt::Display) {
+    context.counters.bad_requests.add_one();
+    tracing::debug!(%peer, %why, "a client did not speak HTTP to the end");
 }
 
 async fn any(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {

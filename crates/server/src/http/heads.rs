@@ -61,8 +61,10 @@ impl Heads {
                 }
             };
             tokio::select! {
-                () = end => return,
+                // On a busy machine the head may have become whole in time, and this be looked at later.
+                biased;
                 _ = phases.changed() => {}
+                () = end => return,
             }
         }
     }

@@ -56,7 +56,7 @@ where
     let Some(route) = Route::of(request.uri()) else { return not_found() };
     if let Some(wanted) = values::Wanted::of(context, request, &route) {
         return match demand(context, requester, request, Right::View, wanted.stream()) {
-            Ok(_) => wanted.reply(request).into(),
+            Ok(_) => wanted.reply(context, request).into(),
             Err(refusal) => Outcome::Reply(refusal),
         };
     }

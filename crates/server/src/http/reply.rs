@@ -1,4 +1,4 @@
-use std::convert::Infallible;
+use std::io;
 
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
@@ -7,7 +7,7 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode, Uri};
 
 /// A whole answer, or one whose body is made as the client takes it.
-pub(super) type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
+pub(super) type Reply = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
 /// Text for a person.
 pub(super) fn text(status: StatusCode, text: &str) -> Reply {
@@ -16,14 +16,14 @@ pub(super) fn text(status: StatusCode, text: &str) -> Reply {
 
 /// An answer of this type.
 pub(super) fn of(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
-    with_body(status, content_type, Full::new(body.into()))
+    with_body(status, content_type, Full::new(body.into()).map_err(|never| match never {}))
 }
 
 /// The same, whatever makes the body.
 pub(super) fn with_body(
     status: StatusCode,
     content_type: &'static str,
-    body: impl Body<Data = Bytes, Error = Infallible> + Send + 'static,
+    body: impl Body<Data = Bytes, Error = io::Error> + Send + 'static,
 ) -> Reply {
     let mut reply = Response::new(body.boxed_unsync());
     *reply.status_mut() = status;

@@ -1,10 +1,11 @@
 //! `GET` of present values: `/NAME/KEY` is one, and `/NAME` all of them.
 
 use std::collections::{BTreeSet, btree_set};
-use std::convert::Infallible;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll};
+use std::time::Instant;
 
 use hyper::body::{Body, Bytes, Frame};
 use hyper::header::{self, HeaderValue};
@@ -48,14 +49,16 @@ impl Wanted {
     }
 
     /// The values. They are as the client has them already if it names their tag.
-    pub(in crate::http) fn reply<B>(&self, request: &Request<B>) -> Reply {
+    pub(in crate::http) fn reply<B>(&self, context: &Context, request: &Request<B>) -> Reply {
         match &self.key {
             Some(key) => match self.topic.present(key) {
                 Some(value) => one(value, request.headers()),
                 None => reply::text(StatusCode::NOT_FOUND, "there is no such key"),
             },
             None => match WatchQuery::read(request.uri().query()) {
-                Ok(asked) => all(Arc::clone(&self.topic), asked.keys),
+                Ok(asked) => {
+                    all(Arc::clone(&self.topic), asked.keys, Instant::now() + context.limits().answer_timeout)
+                }
                 Err(why) => reply::text(StatusCode::BAD_REQUEST, &why),
             },
         }
@@ -94,9 +97,9 @@ fn one(value: Present, headers: &HeaderMap) -> Reply {
 }
 
 /// An object of all values, or of these.
-fn all(topic: Arc<Topic>, keys: Option<BTreeSet<String>>) -> Reply {
+fn all(topic: Arc<Topic>, keys: Option<BTreeSet<String>>, end: Instant) -> Reply {
     let keys = keys.map_or(Keys::All { last: None }, |keys| Keys::These(keys.into_iter()));
-    let mut members = Members { topic, keys, part: Part::Start, ahead: String::new() };
+    let mut members = Members { topic, keys, part: Part::Start, ahead: String::new(), end };
     let first = members.write();
     // A short answer goes with its length.
     let reply = if members.part == Part::Done {
@@ -115,6 +118,8 @@ struct Members {
     part: Part,
     /// Text that was made already.
     ahead: String,
+    /// When the client has to have taken it: the right to it is not asked for again.
+    end: Instant,
 }
 
 /// The keys that are still to come.
@@ -176,17 +181,23 @@ impl Members {
 
 impl Body for Members {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = io::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut task::Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let members = self.get_mut();
         let mut text = std::mem::take(&mut members.ahead);
         if text.is_empty() {
             if members.part == Part::Done {
                 return Poll::Ready(None);
+            }
+            if *members.topic.removed().borrow() {
+                return Poll::Ready(Some(Err(io::Error::other("the stream was removed"))));
+            }
+            if Instant::now() > members.end {
+                return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
             }
             text = members.write();
         }

@@ -219,7 +219,7 @@ fn status(error: &OfferError) -> StatusCode {
     match error {
         OfferError::Malformed(_) => StatusCode::BAD_REQUEST,
         OfferError::Codec(_) => StatusCode::NOT_ACCEPTABLE,
-        OfferError::NoAddress => StatusCode::SERVICE_UNAVAILABLE,
+        OfferError::NoAddress | OfferError::Busy => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

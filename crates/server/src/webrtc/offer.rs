@@ -29,6 +29,9 @@ pub(crate) enum OfferError {
     /// The client cannot receive the stream, or sends nothing that can be taken.
     #[error("{0}")]
     Codec(String),
+    /// Too many offers came before.
+    #[error("too many offers wait for an answer; try again later")]
+    Busy,
     /// The server has no address that the client could reach.
     #[error("the server has no address for WebRTC: configure webrtc.addresses")]
     NoAddress,
@@ -59,6 +62,9 @@ const MOST_FORMATS: usize = 256;
 /// Lines of an offer: a browser's has some 300. The protocol takes up to 70 µs for each.
 const MOST_LINES: usize = 1024;
 
+/// How long an offer waits for others to be read. The page gives it up then, and the session would be nobody's.
+const TURN: Duration = Duration::from_secs(5);
+
 /// Lost packets are sent again up to this age. A picture that is older helps nobody who wants to see what happens now.
 const REPEATED_FOR: Duration = Duration::from_millis(500);
 /// Packets that are kept to be sent again: those of that time at 20 Mbit/s.
@@ -76,13 +82,14 @@ const HIGH: u32 = 0x64_001f;
 /// High 4:4:4 predictive: Chromium without a decoder in hardware offers it instead of the high profile.
 const HIGH_444: u32 = 0xf4_001f;
 
-/// Negotiates on a thread that may take long, one offer after the other: a stranger's offers keep nobody but other offers waiting.
+/// Negotiates on a thread that may take long, few offers at a time: a stranger's offers keep nobody but other offers waiting.
 pub(super) async fn negotiate(
     webrtc: &Arc<WebRtc>,
     answer: impl FnOnce(&Port) -> Result<Negotiated, OfferError> + Send + 'static,
 ) -> Result<Negotiated, OfferError> {
     let given_up = || OfferError::Malformed("the server could not read it".to_owned());
-    let _turn = webrtc.negotiations.acquire().await.map_err(|_| given_up())?;
+    let turn = tokio::time::timeout(TURN, webrtc.negotiations.acquire()).await;
+    let _turn = turn.map_err(|_| OfferError::Busy)?.map_err(|_| given_up())?;
     let webrtc = Arc::clone(webrtc);
     tokio::task::spawn_blocking(move || answer(&webrtc.port)).await.unwrap_or_else(|_| Err(given_up()))
 }

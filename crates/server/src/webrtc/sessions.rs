@@ -12,7 +12,7 @@ use super::registry::Sessions;
 /// The WebRTC sessions of a server.
 pub struct WebRtc {
     pub(super) port: Port,
-    /// One offer is read at a time.
+    /// Offers that are read at a time: as many as leave processors for everything else.
     pub(super) negotiations: Semaphore,
     sessions: Mutex<Sessions>,
 }
@@ -31,7 +31,8 @@ impl WebRtc {
     /// If the address cannot be bound.
     pub fn open(address: SocketAddr, addresses: Vec<IpAddr>) -> io::Result<Self> {
         let port = Port::open(address, addresses)?;
-        Ok(Self { port, negotiations: Semaphore::new(1), sessions: Mutex::default() })
+        let at_once = std::thread::available_parallelism().map_or(1, |count| count.get().div_ceil(2));
+        Ok(Self { port, negotiations: Semaphore::new(at_once), sessions: Mutex::default() })
     }
 
     /// The address of the port.

@@ -94,6 +94,7 @@ pub(crate) fn the_page_outlives_the_server(namespaces: &Namespaces) {
     let server = served_again(namespaces, Namespaces::FAR_V4, address.port());
     feed(&server);
     is_back(&mut browser);
+    assert_eq!(browser.evaluate("freshwire.via"), "WebRTC");
 }
 
 /// Keeps the address of the first session. Further requests for one have no answer.

@@ -13,6 +13,9 @@ const SHOWN_DROPS = 4;
 const SETTLED_MS = 3000;
 // Rates are means over this number of seconds: on a slow path a report waits behind a picture, so their distances differ.
 const MEAN = 2;
+// A server that is started again has WebRTC after this time, or not at all.
+const RESTART_MS = 20_000;
+const RESTART_STEP_MS = 1000;
 // The code of a close frame that says that the page may not have the stream (RFC 6455).
 const REFUSED = 1008;
 
@@ -22,6 +25,8 @@ const stage = id("stage");
 const clock = new ServerClock();
 const player = new Player(video);
 let peer = null;
+// Until when WebRTC is tried again.
+let hopeful = 0;
 // By which protocol the address wants it: `webrtc`, `websocket`, or whichever is better.
 const asked = new URLSearchParams(location.search).get("via");
 const seconds = (value) => (value === null ? "–" : `${value.toFixed(2)} s`);
@@ -209,7 +214,7 @@ function interrupted(reason) {
   status("reconnecting", "away");
 }
 
-// By WebRTC. Where it does not work, or not again after it was lost, WebSocket takes over.
+// By WebRTC. Where it does not work, or not again for some time after it was lost, WebSocket takes over.
 function connectPeer() {
   peer = new Peer(document.body.dataset.path, video);
   peer.addEventListener("opened", () => started("WebRTC"));
@@ -224,10 +229,14 @@ function connectPeer() {
       return;
     }
     interrupted(last?.reason);
+    hopeful = performance.now() + RESTART_MS;
     peer.connect();
   });
   peer.addEventListener("blocked", () => setPaused(true));
-  peer.addEventListener("failed", ({ detail: { why, last } }) => leavePeer(why, last));
+  peer.addEventListener("failed", ({ detail: { why, last, isAway } }) => {
+    if (isAway && performance.now() < hopeful) setTimeout(() => peer?.connect(), RESTART_STEP_MS);
+    else leavePeer(why, last);
+  });
   peer.connect();
 }
 

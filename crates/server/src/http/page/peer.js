@@ -1,6 +1,8 @@
 // The stream by WebRTC (WHEP): an offer, an answer, and a channel for the same messages as over WebSocket.
 
 const PING_MS = 1000;
+// A server that has no such stream or no place for one may be starting.
+const STARTING = [404, 503];
 // Without a picture by then something on the way keeps datagrams back, and WebSocket is used. Without an answer by then the browser
 // may be asking for a password, which a WebSocket does not have it do.
 const PATIENCE_MS = 5000;
@@ -36,7 +38,7 @@ export class Peer extends EventTarget {
   }
 
   // Begins. `failed` says why it does not work, `lost` that it worked and why it has ended, both with the server's last words if there
-  // were any: the code and the reason of a close frame.
+  // were any (the code and the reason of a close frame), and whether the server or the stream is away.
   async connect() {
     this.close();
     const peer = new RTCPeerConnection({ bundlePolicy: "max-bundle" });
@@ -77,7 +79,9 @@ export class Peer extends EventTarget {
     try {
       await this.#negotiate(peer);
     } catch (error) {
-      if (peer === this.#peer) this.#end(error.message);
+      // `fetch` throws a TypeError where nobody listens.
+      const isAway = error instanceof TypeError || STARTING.includes(error.status);
+      if (peer === this.#peer) this.#end(error.message, null, isAway);
     }
   }
 
@@ -97,7 +101,9 @@ export class Peer extends EventTarget {
     } finally {
       clearTimeout(late);
     }
-    if (reply.status !== 201) throw new Error(text.trim() || `status ${reply.status}`);
+    if (reply.status !== 201) {
+      throw Object.assign(new Error(text.trim() || `status ${reply.status}`), { status: reply.status });
+    }
     const session = new URL(reply.headers.get("location"), reply.url);
     if (peer !== this.#peer) {
       this.#leave(session);
@@ -134,10 +140,10 @@ export class Peer extends EventTarget {
     fetch(session, { method: "DELETE", keepalive: true }).catch(() => {});
   }
 
-  #end(why, last = null) {
+  #end(why, last = null, isAway = false) {
     const worked = this.#shownAt !== null;
     this.close();
-    this.#say(worked ? "lost" : "failed", { why, last });
+    this.#say(worked ? "lost" : "failed", { why, last, isAway });
   }
 
   #note(now) {

@@ -24,6 +24,9 @@ pub const MAX_LINE_BYTES: usize = 2 << 10;
 /// Characters of a text in a line of JSON that would be longer than [`MAX_LINE_BYTES`].
 const MAX_JSON_TEXT: usize = 200;
 
+/// Characters of the mark behind such a text, and some more.
+const MARK_ROOM: usize = 50;
+
 /// How long the end of the program waits for the lines that are left.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -97,10 +100,14 @@ fn shortened(line: &[u8]) -> Cow<'_, [u8]> {
         return Cow::Borrowed(line);
     }
     if let Ok(mut fields) = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(line) {
-        fields.values_mut().for_each(shorten_text);
-        let mut json = serde_json::Value::from(fields).to_string();
-        json.push('\n');
-        return Cow::Owned(json.into_bytes());
+        // The longest first: the server's own words are short.
+        loop {
+            let json = format!("{}\n", serde_json::to_string(&fields).unwrap_or_default());
+            let longest = fields.values_mut().max_by_key(|value| value.as_str().map_or(0, str::len));
+            if json.len() <= MAX_LINE_BYTES || !longest.is_some_and(shorten_text) {
+                return Cow::Owned(json.into_bytes());
+            }
+        }
     }
     let head = line.get(..MAX_LINE_BYTES).unwrap_or(line);
     let mut kept = head.utf8_chunks().next().map_or("", |chunk| chunk.valid());
@@ -113,14 +120,16 @@ fn shortened(line: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(format!("{kept}{end}... (cut: {} bytes more)\n", line.len() - kept.len()).into_bytes())
 }
 
-fn shorten_text(value: &mut serde_json::Value) {
-    if let serde_json::Value::String(text) = value
-        && let Some((end, _)) = text.char_indices().nth(MAX_JSON_TEXT)
-    {
-        let more = text.len() - end;
-        text.truncate(end);
-        *text += &format!("... (cut: {more} bytes more)");
-    }
+/// Returns `false` if it is no long text.
+fn shorten_text(value: &mut serde_json::Value) -> bool {
+    let serde_json::Value::String(text) = value else { return false };
+    let mut characters = text.char_indices().map(|(at, _)| at).skip(MAX_JSON_TEXT);
+    // One that was cut has the mark behind it, and is not cut again.
+    let (Some(end), true) = (characters.next(), characters.nth(MARK_ROOM).is_some()) else { return false };
+    let more = text.len() - end;
+    text.truncate(end);
+    *text += &format!("... (cut: {more} bytes more)");
+    true
 }
 
 impl Drop for LogEnd {
@@ -221,6 +230,10 @@ mod tests {
             let cut = shortened(format!("{line}\n").as_bytes()).into_owned();
             assert!(cut.len() <= MAX_LINE_BYTES && cut.ends_with(b"\n"), "{}", cut.len());
             let cut: serde_json::Value = serde_json::from_slice(&cut).expect("JSON");
+            assert_eq!(
+                cut["stream"].as_str().map_or(0, |text| text.matches("(cut: ").count()),
+                usize::from(len > 700)
+            );
             assert_eq!((&cut["why"], &cut["peers"]), (&line["why"], &line["peers"]));
             let stream = cut["stream"].as_str().and_then(|stream| stream.split("... (cut").next());
             assert!(stream.is_some_and(|stream| name.starts_with(stream)));

@@ -129,11 +129,10 @@ impl Client {
         false
     }
 
-    /// Loses what comes for so long, and says nothing.
-    pub(crate) fn lose(&mut self, duration: Duration) {
-        let begin = Instant::now();
+    /// Loses what comes while this holds, and says nothing.
+    pub(crate) fn lose_while(&mut self, is_lossy: impl Fn() -> bool) {
         self.socket.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
-        while begin.elapsed() < duration {
+        while is_lossy() {
             let _ = self.socket.recv_from(&mut [0; 2000]);
         }
     }

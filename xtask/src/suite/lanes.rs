@@ -64,12 +64,13 @@ impl Runner<'_> {
 
     fn in_lanes(&self, beside: Vec<Step>, steps: Vec<Step>) -> anyhow::Result<Vec<Report>> {
         let (to_idle, of_idle) = mpsc::channel::<Step>();
+        let of_idle = Mutex::new(of_idle);
+        let next = || of_idle.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
+        let idly = || std::iter::from_fn(next).map(|step| self.out_of_sight(step)).collect();
         let (build, mut steps): (Vec<_>, Vec<_>) =
             steps.into_iter().partition(|step| step.lane == Lane::Build);
         thread::scope(|scope| {
-            let idle = scope.spawn(move || -> anyhow::Result<Vec<_>> {
-                of_idle.into_iter().map(|step| self.out_of_sight(step)).collect()
-            });
+            let mut idle = vec![scope.spawn(idly)];
             for step in beside {
                 to_idle.send(step)?;
             }
@@ -88,11 +89,17 @@ impl Runner<'_> {
                 }
             }
             drop(to_idle);
+            // Before, a second one would only wait with cargo for the build. Many of them use one processor.
+            idle.push(scope.spawn(idly));
             let (alone, waiting): (Vec<_>, Vec<_>) =
                 steps.into_iter().partition(|step| step.lane == Lane::Alone);
             reports.extend(self.two_at_a_time(waiting)?);
             reports.extend(self.one_by_one(alone)?);
-            reports.extend(idle.join().map_err(|_| anyhow!("the lane beside the others panicked"))??);
+            for lane in idle {
+                let beside: anyhow::Result<Vec<_>> =
+                    lane.join().map_err(|_| anyhow!("a lane beside the others panicked"))?;
+                reports.extend(beside?);
+            }
             Ok(reports)
         })
     }
@@ -206,16 +213,19 @@ mod tests {
     }
 
     #[test]
-    fn waiting_steps_run_two_at_a_time() {
-        // Each waits for the other one.
-        let pipe = std::env::temp_dir().join(format!("xtask-pipe-{}", std::process::id()));
-        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
-        assert!(made.success());
-        let ends =
-            ["echo >", "cat <"].map(|end| step("end", Lane::Waiting, &format!("{end}{}", pipe.display())));
-        let reports = runner().run(ends.to_vec());
-        std::fs::remove_file(&pipe).expect("the pipe is there");
-        assert!(reports.expect("sh runs").iter().all(|report| report.outcome == Outcome::Passed));
+    fn steps_run_two_at_a_time() {
+        for lane in [Lane::Waiting, Lane::Beside] {
+            // Each waits for the other one.
+            let pipe = std::env::temp_dir().join(format!("xtask-pipe-{}", std::process::id()));
+            let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
+            assert!(made.success());
+            let ends = ["echo >", "cat <"].map(|end| step("end", lane, &format!("{end}{}", pipe.display())));
+            let steps = [ends.to_vec(), vec![step("other", Lane::Alone, "true")]].concat();
+            let reports = runner().run(steps);
+            std::fs::remove_file(&pipe).expect("the pipe is there");
+            let passed = |report: &Report| report.outcome == Outcome::Passed;
+            assert!(reports.expect("sh runs").iter().all(passed), "{lane:?}");
+        }
     }
 
     #[test]

@@ -34,7 +34,8 @@ pub(super) enum Lane {
     Waiting,
     /// It keeps time, or takes both processors: none of these and of the waiting ones runs at the same time.
     Alone,
-    /// It computes, and what it finds does not depend on time. It runs beside those above, with what they leave of the processors.
+    /// It computes, and what it finds does not depend on time. It runs beside those above, with what they leave of the processors: one at a
+    /// time until the test programs are built, then two.
     Beside,
 }
 

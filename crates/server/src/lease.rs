@@ -50,6 +50,21 @@ pub(crate) enum Withdrawal {
     Codec,
 }
 
+/// The code of a close frame (RFC 6455, section 7.4.1) to a client that may come again. Pages by WebRTC get the same codes.
+pub(crate) const AWAY: u16 = 1001;
+/// That to a client that may not have what it asked for.
+pub(crate) const POLICY: u16 = 1008;
+
+impl Withdrawal {
+    /// The code of a close frame that says so.
+    pub(crate) fn close_code(self) -> u16 {
+        match self {
+            Self::Removed | Self::Codec => AWAY,
+            Self::View | Self::Publish | Self::Site => POLICY,
+        }
+    }
+}
+
 impl Lease {
     /// `removed` becomes true when the server removes what is granted.
     pub(crate) fn new(

@@ -52,6 +52,8 @@ enum Statement<'a> {
         left_out: Vec<&'static str>,
         path: Box<PathReport>,
     },
+    /// The last one, over WebRTC: the members of a close frame.
+    End { code: u16, reason: &'a str },
 }
 
 /// How a watcher of values is served.
@@ -106,6 +108,11 @@ impl Question {
 /// The answer to [`Question::Ping`].
 pub(crate) fn pong(at: f64, clock: Option<(MediaTime, SystemTime)>, now: SystemTime) -> String {
     text(&Statement::Pong { at, wall_ms: wall_ms(now), clock: clock.map(Clock::from) })
+}
+
+/// The end of a session.
+pub(crate) fn end(code: u16, reason: &str) -> String {
+    text(&Statement::End { code, reason })
 }
 
 /// How a viewer is served.

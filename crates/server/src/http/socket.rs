@@ -14,7 +14,7 @@ use super::shutdown::stopped;
 use crate::config::Origins;
 use crate::context::Context;
 use crate::hub::{Stream, Viewer};
-use crate::lease::{Lease, Withdrawal};
+use crate::lease::{AWAY, Lease, POLICY, Withdrawal};
 use crate::net::Reader;
 use crate::statistics::{self, Question};
 
@@ -197,8 +197,7 @@ pub(super) fn farewell(code: u16, reason: &str) -> Vec<u8> {
 
 /// The close frame for a client that has lost what it was granted.
 pub(super) fn withdrawn(why: Withdrawal) -> Vec<u8> {
-    let code = if why == Withdrawal::Removed { AWAY } else { POLICY };
-    farewell(code, &why.to_string())
+    farewell(why.close_code(), &why.to_string())
 }
 
 /// A viewer of pictures.
@@ -248,8 +247,6 @@ fn accept_key(key: &str) -> String {
 
 const KEY_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 // RFC 6455, section 7.4.1.
-const AWAY: u16 = 1001;
-pub(super) const POLICY: u16 = 1008;
 /// Other servers end connections so whose clients do not answer pings.
 pub(super) const UNEXPECTED: u16 = 1011;
 pub(super) const NO_ANSWER: &str = "no answer to a ping within limits.keepalive_timeout";

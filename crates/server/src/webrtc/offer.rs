@@ -57,9 +57,9 @@ pub(super) struct Line {
 
 /// Media of an offer, as in an announcement by RTSP.
 const MOST_MEDIA: usize = freshwire_media::sdp::MAX_MEDIA;
-/// Formats of an offer, in all its media: a browser offers some 60. The protocol compares them with each other.
+/// Formats of an offer, in all its media: Chromium 156 offers 42 to view, and 62 with four media. The protocol compares them with each other.
 const MOST_FORMATS: usize = 256;
-/// Lines of an offer: a browser's has some 300. The protocol takes up to 70 µs for each.
+/// Lines of an offer: Chromium's has 211 to view, and 325 with four media. The protocol takes up to 70 µs for each.
 const MOST_LINES: usize = 1024;
 
 /// How long an offer waits for others to be read. The page gives it up then, and the session would be nobody's.

@@ -11,8 +11,8 @@ use tokio::task::coop::consume_budget;
 
 use crate::context::Context;
 use crate::http::shutdown::stopped;
-use crate::http::socket::{NO_ANSWER, POLICY, UNEXPECTED, farewell, ping, withdrawn};
-use crate::lease::{Lease, Withdrawal};
+use crate::http::socket::{NO_ANSWER, UNEXPECTED, farewell, ping, withdrawn};
+use crate::lease::{AWAY, Lease, POLICY, Withdrawal};
 use crate::net::{Conn, Meter};
 use crate::values::{Change, Topic, ValueError};
 
@@ -32,7 +32,6 @@ const FRAME_COST: usize = 64;
 const READ_BYTES: usize = 16 << 10;
 
 // The registry of RFC 6455, section 11.7.
-const AWAY: u16 = 1001;
 const TRY_AGAIN_LATER: u16 = 1013;
 
 /// Carries out the changes that come, until the publisher leaves, breaks a rule, or the server stops. A change that is refused

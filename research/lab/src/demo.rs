@@ -117,7 +117,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     write(&page, report::html(&demo, &stream, &stills)?.as_bytes())?;
     print(&demo.table().to_terminal())?;
     for fault in demo.faults() {
-        print(&format!("the machine was too busy to be exact: {fault}"))?;
+        print(&format!("these numbers are not exact: {fault}"))?;
     }
     print(&format!("report: {}", page.display()))?;
     Ok(if demo.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(1) })

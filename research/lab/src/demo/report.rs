@@ -47,7 +47,7 @@ pub(super) fn html(demo: &Demo, stream: &Stream, stills: &Stills) -> anyhow::Res
     ];
     let faults = demo.faults();
     if !faults.is_empty() {
-        let text = format!("The machine was too busy to be exact: {}.", faults.join("; "));
+        let text = format!("These numbers are not exact: {}.", faults.join("; "));
         sections[0].body.insert_str(0, &format!("<p class=\"notice\">{}</p>\n", escape(&text)));
     }
     let footer = format!("{}, seed {}. Made by: {command}", demo.environment.line(), demo.link.seed);

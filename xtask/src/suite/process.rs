@@ -94,6 +94,8 @@ pub(super) fn run(
         facts.tally += errors.tally;
         facts.too_busy.extend(errors.too_busy);
         facts.failures.extend(errors.failures);
+        facts.failures.append(&mut facts.panics);
+        facts.failures.extend(errors.panics);
         (status, facts)
     });
     // unittest says how many ran and then how many of those failed.
@@ -113,7 +115,7 @@ pub(super) fn run(
     Ok(Ended { tally: facts.tally, problem, too_busy: facts.too_busy, messages: facts.messages })
 }
 
-/// How many failures of each output a problem names: the summary has a line for it.
+/// How many failures and panics of each output a problem names: the summary has a line for it.
 const NAMED: usize = 3;
 
 /// A failure named in a program's output: KTAP's "not ok 1 name", libtest's "test name ... FAILED", pytest's "FAILED file::name",
@@ -131,6 +133,8 @@ fn failure(text: &str) -> Option<&str> {
 struct Facts {
     tally: Tally,
     failures: Vec<String>,
+    /// Where Rust's tests panicked, each with the first line of the reason.
+    panics: Vec<String>,
     messages: Vec<String>,
     too_busy: Vec<String>,
 }
@@ -139,6 +143,7 @@ fn forward(from: impl Read, to: Output<'_>) -> Facts {
     let mut facts = Facts::default();
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
+    let mut in_panic = false;
     while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
         let text = String::from_utf8_lossy(&line);
         if let Some(counted) = Tally::read_line(&text) {
@@ -148,6 +153,13 @@ fn forward(from: impl Read, to: Output<'_>) -> Facts {
         if facts.failures.len() < NAMED {
             facts.failures.extend(failure(&text).map(str::to_owned));
         }
+        // The reason is on the line after the place: "thread 'name' (7) panicked at tests/one.rs:2:5:".
+        let place = text.split_once(" panicked at ").map(|(_, place)| place.trim_end().to_owned());
+        if in_panic && let Some(panic) = facts.panics.last_mut() {
+            *panic += &format!(" {}", text.trim_end());
+        }
+        in_panic = place.is_some() && facts.panics.len() < NAMED;
+        facts.panics.extend(place.filter(|_| in_panic));
         if text.starts_with("{\"reason\":") {
             facts.messages.push(text.into_owned());
         } else {
@@ -225,6 +237,16 @@ mod tests {
         let limit = Duration::from_secs(10);
         assert!(shell("test $WORD = value", limit, Output::Shown).problem.is_none());
         assert!(shell("exit 3", limit, Output::Shown).problem.is_some_and(|problem| problem.contains('3')));
+    }
+
+    #[test]
+    fn a_problem_names_the_tests_and_their_reasons() {
+        let printed = "test one ... FAILED\n\nthread 'one' (7) panicked at tests/a.rs:2:5:\nassertion failed: 2 > 3\nnote: more";
+        let ended =
+            shell(&format!("printf '%s\\n' \"{printed}\"; exit 101"), Duration::from_secs(10), Output::Shown);
+        let expected =
+            "sh ended with exit status: 101: test one ... FAILED; tests/a.rs:2:5: assertion failed: 2 > 3";
+        assert_eq!(ended.problem.as_deref(), Some(expected));
     }
 
     #[test]

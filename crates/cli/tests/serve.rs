@@ -10,6 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use freshwire_netns::trust::{Trial, measure};
 use live::crowd::{Client, Crowd};
 use live::{Folder, Player, Server, clips, ffmpeg_player, has_ffmpeg, pictures};
 use wait::wait_until;
@@ -221,7 +222,12 @@ fn a_restarted_server_serves_within_two_seconds() {
         return;
     }
     let source = format!("live={}", clips().join("small.h264").display());
-    let mut first = Server::start(&[&source]);
+    // A tenth of the two seconds.
+    measure("serve: a restart", Duration::from_millis(200), || restart(&source));
+}
+
+fn restart(source: &str) -> Trial {
+    let mut first = Server::start(&[source]);
     let addresses = [first.address("rtsp "), first.address("http ")].map(|address| address.to_string());
     let http = first.address("http ");
     let crowd = || -> Vec<Player> { (0..20).filter_map(|_| view_again(http)).collect() };
@@ -231,23 +237,25 @@ fn a_restarted_server_serves_within_two_seconds() {
     first.0.signal("KILL");
     first.0.end();
     wait_until(|| players.iter().all(|player| player.seen().end.is_some()), || "a player hangs".to_owned());
-    let mut second = Server::start_on([&addresses[0], &addresses[1]], &[&source]);
+    let mut second = Server::start_on([&addresses[0], &addresses[1]], &[source]);
     let started = Instant::now();
     wait_until(|| ready(&second), || second.0.log());
     let players = crowd();
     assert_eq!(players.len(), 20, "{}", second.0.log());
     players.iter().for_each(|player| player.sees(&second, |seen| !seen.pictures.is_empty()));
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}\n{}", started.elapsed(), second.0.log());
+    let serves = started.elapsed();
     second.0.signal("TERM");
     let asked = Instant::now();
     assert!(second.0.end().success(), "{}", second.0.log());
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}\n{}", asked.elapsed(), second.0.log());
+    let stops = asked.elapsed();
     second.0.says("stopped");
     for player in &players {
         player.sees(&second, |seen| seen.end.is_some());
         let seen = player.seen();
         assert!(seen.bytes % 188 == 0, "a torn packet: {seen:?}\n{}", second.0.log());
     }
+    let is_soon = serves < Duration::from_secs(2) && stops < Duration::from_secs(5);
+    Trial::new(is_soon, || format!("serves after {serves:?}, stops after {stops:?}\n{}", second.0.log()))
 }
 
 /// Connects as a viewer does that has lost its server.

@@ -16,6 +16,7 @@ use browser_driver::{Browser, Chromium, Firefox};
 use browser_sites::*;
 use freshwire_link::{Config, Schedule, Step};
 use freshwire_netns::testing::namespaces;
+use freshwire_netns::trust::{Trial, measure};
 use freshwire_netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_server::access::Access;
 use freshwire_server::config::Limits;
@@ -133,11 +134,12 @@ fn the_picture_goes_on_in_another_size(namespaces: &Namespaces) {
     wait_for("the smaller picture", Duration::from_secs(15), || width(&mut page) == Some(320));
     // Pause: the change settles.
     std::thread::sleep(Duration::from_secs(2));
-    let run = page.watch(Duration::from_secs(10), "browser-renditions");
-    run.stays_live();
-    assert_eq!(run.metrics["error"], Value::Null, "{run:?}");
-    assert_eq!(run.metrics["stats"]["rendition"], "small", "{run:?}");
-    assert!(run.frames > 200, "{run:?}");
+    measure("browser: the smaller picture", LATE, || {
+        let run = page.watch(Duration::from_secs(10), "browser-renditions");
+        assert_eq!(run.metrics["error"], Value::Null, "{run:?}");
+        assert_eq!(run.metrics["stats"]["rendition"], "small", "{run:?}");
+        run.stays_live(200)
+    });
     let said = page.browser.evaluate("document.getElementById('path').textContent");
     assert!(said.as_str().is_some_and(|said| said.contains("renditionsmall")), "{said}");
 }
@@ -218,25 +220,23 @@ impl<B: Browser> Page<B> {
         Self { browser, _emulator: emulator, _server: server }
     }
 
-    /// Plays without a pause, and what is shown is fresh. While this machine has other work it may need several attempts.
+    /// Plays without a pause, and what is shown is fresh.
     fn plays_at_once(&mut self, name: &str) {
-        for attempt in 1.. {
+        measure(&format!("browser: {name}"), LATE, || {
             let run = self.watch(Duration::from_secs(6), name);
             // 25 a second, and none is left out.
-            let is_smooth = run.frames > 135 && run.longest_stall <= 0.5;
-            if is_smooth && run.median_delay <= 0.3 {
-                return run.stays_live();
-            }
-            assert!(attempt < ATTEMPTS, "{run:?}");
-        }
+            let trial = run.stays_live(135);
+            if run.median_delay <= 0.3 { trial } else { Trial::new(false, || format!("{run:?}")) }
+        });
     }
 
     /// Plays on, with what fits the path.
     fn stays_live(&mut self, name: &str) {
-        let run = self.watch(Duration::from_secs(30), name);
-        run.stays_live();
-        // A key picture every two seconds, and some of the twelve P pictures that go with each.
-        assert!(run.frames > 75, "{run:?}");
+        measure(&format!("browser: {name}"), LATE, || {
+            let run = self.watch(Duration::from_secs(30), name);
+            // A key picture every two seconds, and some of the twelve P pictures that go with each.
+            run.stays_live(75)
+        });
     }
 
     /// Reads the clock in the picture for so long.
@@ -281,8 +281,8 @@ fn keep_picture(browser: &mut impl Browser, name: &str) {
     println!("{name}: screenshot in {}", path.display());
 }
 
-/// How often it is tried to play at once.
-const ATTEMPTS: u32 = 8;
+/// How late a thread may be: a tenth of the longest stall.
+const LATE: Duration = Duration::from_millis(50);
 
 /// The state of the page at one moment, in seconds.
 #[derive(Clone, Copy, Debug)]
@@ -362,11 +362,11 @@ impl Run {
         }
     }
 
-    fn stays_live(&self) {
-        assert!(self.worst_clock <= 1.5, "{self:?}");
-        assert!(self.worst_age <= 1.5, "{self:?}");
-        assert!(self.longest_stall <= 0.5, "{self:?}");
+    /// Whether it was live throughout, and showed more pictures than that.
+    fn stays_live(&self, least_frames: u64) -> Trial {
         assert_eq!(self.metrics["connections"], 1, "{self:?}");
+        let is_live = self.worst_clock <= 1.5 && self.worst_age <= 1.5 && self.longest_stall <= 0.5;
+        Trial::new(is_live && self.frames > least_frames, || format!("{self:?}"))
     }
 }
 

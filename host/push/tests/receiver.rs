@@ -6,6 +6,7 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
+use freshwire_netns::trust::{Trial, measure};
 use freshwire_push::{Backend, Config, NoRing, Policy, Pump, Reason, Receiver, Tag};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
@@ -227,16 +228,19 @@ fn arrival_time_and_congestion_marks_are_the_kernels(backend: Backend) {
             (libc::IPPROTO_IP, libc::IP_TOS)
         };
         freshwire_push::sys::set_int(fd, level, option, 3).expect("mark");
-        let before = freshwire_push::sys::now();
-        sender.send(b"marked").expect("send");
-        let sent = freshwire_push::sys::now();
-        // Pause: the datagram waits, and its stamp stays.
-        std::thread::sleep(Duration::from_millis(20));
-        let received = receiver.receive(&mut [0; 100]).expect("datagram");
-        assert_eq!(received.ecn, 3, "{address}");
-        // The stamp is the arrival's, not the receive's; the clocks' conversion is good to a millisecond.
-        assert!(received.arrived + Duration::from_millis(1) >= before, "{address}");
-        assert!(received.arrived <= sent + Duration::from_millis(10), "{address}");
+        measure(&format!("push: the stamp of {address}"), Duration::from_millis(1), || {
+            let before = freshwire_push::sys::now();
+            sender.send(b"marked").expect("send");
+            let sent = freshwire_push::sys::now();
+            // Pause: the datagram waits, and its stamp stays.
+            std::thread::sleep(Duration::from_millis(20));
+            let received = receiver.receive(&mut [0; 100]).expect("datagram");
+            assert_eq!(received.ecn, 3, "{address}");
+            // The stamp is the arrival's, not the receive's; the clocks' conversion is good to a millisecond.
+            assert!(received.arrived + Duration::from_millis(1) >= before, "{address}");
+            let late = received.arrived.saturating_since(sent);
+            Trial::new(late <= Duration::from_millis(10), || format!("{late:?} after it was sent"))
+        });
     }
 }
 
@@ -455,10 +459,16 @@ fn several_threads_share_a_receiver(backend: Backend) {
 }
 
 fn under_overload_nothing_older_than_the_deadline_is_read(backend: Backend) {
+    // A tenth of what the check itself may take.
+    measure("push: the age of what is read", Duration::from_millis(2), || oldest_under_overload(backend));
+}
+
+fn oldest_under_overload(backend: Backend) -> Trial {
     let lifetime = Duration::from_millis(50);
     let (receiver, sender) = pair(backend, small_kernel_buffer(Policy::Deadline(lifetime)));
     let begin = Instant::now();
     let (mut read, mut number) = (0, 0);
+    let mut oldest = Duration::ZERO;
     let mut buffer = [0; 2048];
     while begin.elapsed() < Duration::from_millis(600) {
         for _ in 0..10 {
@@ -469,15 +479,15 @@ fn under_overload_nothing_older_than_the_deadline_is_read(backend: Backend) {
         // Pause: a program that is busy.
         std::thread::sleep(Duration::from_millis(2));
         if let Ok(received) = receiver.try_receive(&mut buffer) {
-            let age = freshwire_push::sys::now().saturating_since(received.arrived);
-            // What the check itself takes on a busy machine comes on top.
-            assert!(age <= lifetime + Duration::from_millis(20), "{age:?}");
+            oldest = oldest.max(freshwire_push::sys::now().saturating_since(received.arrived));
             read += 1;
         }
     }
-    assert!(read > 5, "{read}");
     let statistics = receiver.statistics().expect("statistics");
     assert!(statistics.drops.of(Reason::Expired) > 0, "{statistics:?}");
+    // What the check itself takes on a busy machine comes on top.
+    let is_fresh = oldest <= lifetime + Duration::from_millis(20);
+    Trial::new(is_fresh && read > 5, || format!("{read} read, the oldest {oldest:?} old"))
 }
 
 fn by_key_at_most_one_datagram_of_each_waits(backend: Backend) {

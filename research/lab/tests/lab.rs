@@ -219,8 +219,8 @@ fn bench_path_has_the_live_server_beside_the_mechanisms() {
     let median = bench(
         "path --path-connections 70 --path-mechanisms write,server,server-udp --path-rates 100Mbit --path-offload on",
     );
-    // Both are offered more than the link carries. Over UDP a picture of many datagrams is rarely whole then, and the server sends
-    // less after loss: 2.3 MB/s and one picture in nine on a machine that nothing disturbs.
+    // Both are offered more than the link carries. Over UDP a picture of many datagrams is rarely whole then. The server sends less
+    // after loss: 2.3 MB/s and one picture in nine on a machine that nothing disturbs.
     for (way, least_throughput, least_whole) in [("server", 2e6, 10.0), ("server-udp", 5e5, 1.0)] {
         let of = |what: &str| median(&format!("{what}, {way}; 70 connections, 100 Mbit/s, offload"));
         let throughput = of("throughput");

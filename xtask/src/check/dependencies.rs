@@ -61,6 +61,8 @@ const TESTS: &[(&str, &[&str])] = &[
     // The model of TCP in its tests fills the `TcpInfo` that the engine reads.
     ("freshwire-choice", &["freshwire-io", "freshwire-link"]),
     ("freshwire", &["freshwire-netns"]),
+    // Whether a machine can be trusted with a measurement.
+    ("freshwire-push", &["freshwire-netns"]),
     ("freshwire-server", &["freshwire-link", "freshwire-netns"]),
 ];
 

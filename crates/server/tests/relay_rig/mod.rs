@@ -52,14 +52,18 @@ impl RelayScene {
     pub(crate) fn url(&self, path: &str) -> String {
         format!("moq+http://{}/{path}", self.address)
     }
-}
 
-impl Drop for RelayScene {
-    /// As killed: nobody hears of it.
-    fn drop(&mut self) {
+    /// Nobody hears of it.
+    pub(crate) fn kill(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+impl Drop for RelayScene {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 

@@ -29,8 +29,9 @@ test-all: test test-rest ## every check and test
 check: ## only the rules of the workspace: dependencies, sizes, unsafe code, cited rules, texts
 	$(CARGO) xtask check
 
-test-kernel: install-test ## the kernel modules in guests with stock kernels; some minutes, no root
-	$(CARGO) xtask test kernel experiment
+test-kernel: install-test ## the kernel modules in guests with stock kernels; ten minutes, no root
+	host/kernel/guest/test.sh
+	host/kernel/guest/test.sh --experiment
 
 test-kernel-compile: install-test ## the kernel modules built for every kernel that Debian and its backports have; minutes
 	host/kernel/guest/compile.sh

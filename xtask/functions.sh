@@ -1,7 +1,9 @@
 # What the suites in this folder have in common; to be sourced.
 
-# Builds commands as the workspace's tests are built (FRESHWIRE_FEATURES is `cargo xtask test`'s), so that nothing is compiled twice.
+# Builds commands. `cargo xtask test` has built them with the tests, and says so with FRESHWIRE_TARGET: cargo would compile half of the workspace
+# once more, without the features of development dependencies.
 build_commands() {
+    if [ -n "${FRESHWIRE_TARGET:-}" ]; then return; fi
     cargo build --quiet --workspace ${FRESHWIRE_WITHOUT:+--exclude "$FRESHWIRE_WITHOUT"} ${FRESHWIRE_FEATURES:+--features "$FRESHWIRE_FEATURES"} "${@/#/--bin=}"
 }
 

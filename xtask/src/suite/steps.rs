@@ -66,6 +66,16 @@ impl Step {
         Self { name, line, folder, lane, gate: Gate::Product, limit, needs: &[], wants: &[] }
     }
 
+    /// Tells a script where the commands are that cargo has built with the tests, so that it does not build them.
+    pub(super) fn use_commands(&mut self, root: &Path) {
+        let environment = &mut self.line.environment;
+        if environment.iter().any(|(name, _)| *name == FEATURES) {
+            let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+            let built = root.join(target).join("debug");
+            environment.push(("FRESHWIRE_TARGET", built.display().to_string()));
+        }
+    }
+
     pub(super) fn of(self, gate: Gate) -> Self {
         Self { gate, ..self }
     }
@@ -94,6 +104,9 @@ pub(super) fn all(root: &Path, gate: Option<Gate>) -> Vec<Step> {
 /// Packages that the product's gate does not build. `xtask/Cargo.toml` has the features that they turn on in others.
 const RESEARCH: [&str; 4] = ["--exclude", "freshwire-lab", "--exclude", "freshwire-sim"];
 
+/// The variable that tells a script the features of the test programs.
+const FEATURES: &str = "FRESHWIRE_FEATURES";
+
 /// The feature with relays of Media over QUIC, and the package that a Rust cannot compile which is too old for it.
 const RELAYS: (&str, &str) = ("freshwire-cli/moq", "freshwire-moq");
 
@@ -115,7 +128,7 @@ impl Workspace<'_> {
 
     /// A script that lets cargo build as the test programs are built.
     fn script(&self, name: &str, lane: Lane, path: &str, arguments: &[&str]) -> Step {
-        let line = CommandLine::new(path, arguments).with("FRESHWIRE_FEATURES", self.features);
+        let line = CommandLine::new(path, arguments).with(FEATURES, self.features);
         self.step(name, lane, line.with("FRESHWIRE_WITHOUT", self.without))
     }
 
@@ -259,6 +272,21 @@ mod tests {
             "RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR='target/loom' \
              cargo test -p freshwire-ring --release --test loom"
         );
+    }
+
+    #[test]
+    fn scripts_get_the_commands_that_were_built() {
+        let mut steps = all(Path::new("/w"), Some(Gate::Rest));
+        steps.iter_mut().for_each(|step| step.use_commands(Path::new("/w")));
+        let has_commands = |name: &str| {
+            let step = steps.iter().find(|step| step.name == name).expect("a step");
+            step.line
+                .environment
+                .iter()
+                .any(|(name, value)| *name == "FRESHWIRE_TARGET" && value.ends_with("/debug"))
+        };
+        assert!(["interop", "hosts", "documents", "evidence"].into_iter().all(has_commands));
+        assert!(!has_commands("clippy"));
     }
 
     #[test]

@@ -18,10 +18,10 @@ help:
 demo: install-demo build ## live video over a bad link, plain TCP beside Freshwire; writes report.html
 	$(LAB) demo $(DEMO_ARGS)
 
-test: install-test ## the product: crates, bindings, host
+test: install-test ## the product: crates, bindings, host; 35 minutes the first time on two processors
 	$(CARGO) xtask test --product
 
-test-rest: install-test ## what `make test-all` adds: laboratory, guests with other kernels, browsers, lints, long runs
+test-rest: install-test ## what `make test-all` adds: laboratory, guests with other kernels, browsers, lints, long runs; half an hour behind it
 	$(CARGO) xtask test --rest
 
 test-all: test test-rest ## every check and test

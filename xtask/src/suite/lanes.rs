@@ -78,10 +78,10 @@ impl Runner<'_> {
             for step in build {
                 let (report, messages) = self.step(step, Output::Shown)?;
                 let passed = report.outcome == Outcome::Passed;
-                if passed {
-                    steps.iter_mut().for_each(|step| step.use_commands(self.root));
-                }
                 let mut programs = programs::steps(if passed { &messages } else { &[] }, &report.step)?;
+                if passed {
+                    steps.iter_mut().for_each(|step| step.use_build(self.root, &programs));
+                }
                 programs.retain(|program| self.gate.is_none_or(|gate| program.gate == gate));
                 let (beside, others): (Vec<_>, Vec<_>) =
                     programs.into_iter().partition(|step| step.lane == Lane::Beside);

@@ -66,14 +66,18 @@ impl Step {
         Self { name, line, folder, lane, gate: Gate::Product, limit, needs: &[], wants: &[] }
     }
 
-    /// Tells a script where the commands are that cargo has built with the tests, so that it does not build them.
-    pub(super) fn use_commands(&mut self, root: &Path) {
+    /// Tells a script where the commands are that cargo has built with the tests, and the program that guests run. It need not call cargo,
+    /// which compiles them anew or waits for what runs beside.
+    pub(super) fn use_build(&mut self, root: &Path, programs: &[Self]) {
         let environment = &mut self.line.environment;
-        if environment.iter().any(|(name, _)| *name == FEATURES) {
-            let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-            let built = root.join(target).join("debug");
-            environment.push(("FRESHWIRE_TARGET", built.display().to_string()));
+        if !environment.iter().any(|(name, _)| *name == FEATURES) {
+            return;
         }
+        let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+        let built = root.join(target).join("debug");
+        environment.push(("FRESHWIRE_TARGET", built.display().to_string()));
+        let ring = programs.iter().find(|step| step.name == "-p freshwire --test kernel_ring");
+        environment.extend(ring.map(|step| ("FRESHWIRE_KERNEL_RING_TEST", step.line.program.clone())));
     }
 
     pub(super) fn of(self, gate: Gate) -> Self {
@@ -275,18 +279,19 @@ mod tests {
     }
 
     #[test]
-    fn scripts_get_the_commands_that_were_built() {
-        let mut steps = all(Path::new("/w"), Some(Gate::Rest));
-        steps.iter_mut().for_each(|step| step.use_commands(Path::new("/w")));
-        let has_commands = |name: &str| {
-            let step = steps.iter().find(|step| step.name == name).expect("a step");
-            step.line
-                .environment
-                .iter()
-                .any(|(name, value)| *name == "FRESHWIRE_TARGET" && value.ends_with("/debug"))
-        };
-        assert!(["interop", "hosts", "documents", "evidence"].into_iter().all(has_commands));
-        assert!(!has_commands("clippy"));
+    fn scripts_use_what_was_built() {
+        let root = Path::new("/w");
+        let line = CommandLine::new("/t/kernel_ring-1", &[]);
+        let program = Step::new("-p freshwire --test kernel_ring", Lane::Waiting, line, root);
+        let mut steps = all(root, Some(Gate::Rest));
+        steps.iter_mut().for_each(|step| step.use_build(root, std::slice::from_ref(&program)));
+        let line_of =
+            |name: &str| steps.iter().find(|step| step.name == name).expect("a step").line.describe();
+        for script in ["interop", "hosts", "documents", "evidence", "kernel"] {
+            let line = line_of(script);
+            assert!(line.contains("debug' FRESHWIRE_KERNEL_RING_TEST='/t/kernel_ring-1'"), "{line}");
+        }
+        assert!(!line_of("clippy").contains("FRESHWIRE_TARGET"));
     }
 
     #[test]

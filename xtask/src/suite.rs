@@ -56,7 +56,7 @@ fn is_too_busy(total: Tally) -> bool {
 
 /// Prints the table and the closing lines; `true` if no step failed, nor measured too little where that counts.
 fn summarise(reports: &[Report], took: Duration, strict: bool) -> bool {
-    let (programs, steps): (Vec<_>, Vec<_>) = reports.iter().partition(|report| report.is_program);
+    let (programs, steps): (Vec<_>, Vec<_>) = reports.iter().partition(|report| report.step.is_program());
     println!("\n=== summary");
     for report in steps {
         print_line(report);
@@ -136,15 +136,7 @@ mod tests {
 
     fn report(outcome: Outcome, tally: Tally) -> Report {
         let step = Step::new("some", Lane::Waiting, CommandLine::new("true", &[]), Path::new("/"));
-        Report {
-            step,
-            is_program: false,
-            outcome,
-            tally,
-            took: Duration::ZERO,
-            too_busy: Vec::new(),
-            notes: Vec::new(),
-        }
+        Report { step, outcome, tally, took: Duration::ZERO, too_busy: Vec::new(), notes: Vec::new() }
     }
 
     #[test]

@@ -24,8 +24,6 @@ pub(super) enum Outcome {
 /// What became of a step.
 pub(super) struct Report {
     pub(super) step: Step,
-    /// A test program, not one of the steps that have a name for the command line.
-    pub(super) is_program: bool,
     pub(super) outcome: Outcome,
     pub(super) tally: Tally,
     pub(super) took: Duration,
@@ -94,8 +92,10 @@ impl Runner<'_> {
             drop(to_idle);
             // Before, a second one would only wait with cargo for the build. Many of them use one processor.
             idle.push(scope.spawn(idly));
-            let (alone, waiting): (Vec<_>, Vec<_>) =
+            let (mut alone, waiting): (Vec<_>, Vec<_>) =
                 steps.into_iter().partition(|step| step.lane == Lane::Alone);
+            // What the others use, cargo's lock and the wheel, may still be taken by what runs beside.
+            alone.sort_by_key(|step| !step.is_program());
             reports.extend(self.two_at_a_time(waiting)?);
             reports.extend(self.one_by_one(alone)?);
             for lane in idle {
@@ -159,15 +159,14 @@ impl Runner<'_> {
         if let Outcome::Failed(problem) = &outcome {
             output.say(&format!("FAILED: {}: {problem}", step.name));
         }
-        let is_program = step.name.starts_with("-p ");
-        Ok((Report { step, is_program, outcome, tally, took, too_busy, notes }, messages))
+        Ok((Report { step, outcome, tally, took, too_busy, notes }, messages))
     }
 
     /// Runs a test program or a step that failed, or could not measure, by itself. The tests use real links and clocks, and a machine that does
     /// something else meanwhile can disturb them. If it fails again it has failed; if it passes, the summary names it. What a compiler or a
     /// checker says is said once.
     fn run_again(&self, report: &mut Report) -> anyhow::Result<()> {
-        let has_clocks = report.is_program || matches!(report.step.lane, Lane::Waiting | Lane::Alone);
+        let has_clocks = report.step.is_program() || matches!(report.step.lane, Lane::Waiting | Lane::Alone);
         let is_good = match &report.outcome {
             Outcome::Passed => report.too_busy.is_empty(),
             Outcome::Skipped(_) => true,

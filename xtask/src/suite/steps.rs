@@ -66,6 +66,11 @@ impl Step {
         Self { name, line, folder, lane, gate: Gate::Product, limit, needs: &[], wants: &[] }
     }
 
+    /// Whether it is a test program, which has no name for the command line.
+    pub(super) fn is_program(&self) -> bool {
+        self.name.starts_with("-p ")
+    }
+
     /// Tells a script where the commands are that cargo has built with the tests, and the program that guests run. It need not call cargo,
     /// which compiles them anew or waits for what runs beside.
     pub(super) fn use_build(&mut self, root: &Path, programs: &[Self]) {

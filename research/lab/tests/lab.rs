@@ -215,21 +215,23 @@ fn bench_path_has_the_live_server_beside_the_mechanisms() {
     if !has_product() || !has_testbed() {
         return;
     }
-    // More than the server takes from one address by default.
+    // More than the server takes from one address by default. Nothing paces datagrams: pictures of this size for all at once are
+    // 560 kB, and the link's queue of 50 ms holds 625 kB. Larger ones would measure the queue.
     let median = bench(
-        "path --path-connections 70 --path-mechanisms write,server,server-udp --path-rates 100Mbit --path-offload on",
+        "path --path-connections 70 --path-sizes 8KiB --path-mechanisms write,server,server-udp --path-rates 100Mbit --path-offload on",
     );
-    // Both are offered more than the link carries. Over UDP a picture of many datagrams is rarely whole then. The server sends less
-    // after loss: 2.3 MB/s and one picture in nine on a machine that nothing disturbs.
-    for (way, least_throughput, least_whole) in [("server", 2e6, 10.0), ("server-udp", 5e5, 1.0)] {
-        let of = |what: &str| median(&format!("{what}, {way}; 70 connections, 100 Mbit/s, offload"));
+    let case = "70 connections, 100 Mbit/s, offload, 8192 B";
+    for way in ["server", "server-udp"] {
+        let of = |what: &str| median(&format!("{what}, {way}; {case}"));
+        // At least half of what the link carries.
         let throughput = of("throughput");
-        assert!((least_throughput..12.8e6).contains(&throughput), "{way}: {throughput}");
+        assert!((6.2e6..12.8e6).contains(&throughput), "{way}: {throughput}");
         assert!(of("CPU per GB") > 0.0 && of("context switches a second") > 0.0, "{way}");
+        // It is offered more than the link carries.
         let whole = of("whole pictures");
-        assert!((least_whole..110.0).contains(&whole), "{way}: {whole}");
+        assert!((50.0..110.0).contains(&whole), "{way}: {whole}");
     }
-    assert!(median("CPU per GB, server: write; 70 connections, 100 Mbit/s, offload") > 0.0);
+    assert!(median(&format!("CPU per GB, server: write; {case}")) > 0.0);
 }
 
 #[test]

@@ -21,7 +21,7 @@ demo: install-demo build ## live video over a bad link, plain TCP beside Freshwi
 test: install-test ## the product: crates, bindings, host; 35 minutes the first time on two processors
 	$(CARGO) xtask test --product
 
-test-rest: install-test ## what `make test-all` adds: laboratory, guests with other kernels, browsers, lints, long runs; half an hour behind it
+test-rest: install-test ## what `make test-all` adds: laboratory, guests with other kernels, browsers, lints, long runs; half an hour after `make test`
 	$(CARGO) xtask test --rest
 
 test-all: test test-rest ## every check and test
@@ -29,9 +29,8 @@ test-all: test test-rest ## every check and test
 check: ## only the rules of the workspace: dependencies, sizes, unsafe code, cited rules, texts
 	$(CARGO) xtask check
 
-test-kernel: install-test ## the kernel modules in guests with stock kernels; ten minutes, no root
-	host/kernel/guest/test.sh
-	host/kernel/guest/test.sh --experiment
+test-kernel: install-test ## the kernel modules in guests with stock kernels; some minutes, no root
+	$(CARGO) xtask test kernel experiment
 
 test-kernel-compile: install-test ## the kernel modules built for every kernel that Debian and its backports have; minutes
 	host/kernel/guest/compile.sh

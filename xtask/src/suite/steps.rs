@@ -136,8 +136,8 @@ impl Workspace<'_> {
     }
 
     /// A script that lets cargo build as the test programs are built.
-    fn script(&self, name: &str, lane: Lane, path: &str, arguments: &[&str]) -> Step {
-        let line = CommandLine::new(path, arguments).with(FEATURES, self.features);
+    fn script(&self, name: &str, lane: Lane, path: &str) -> Step {
+        let line = CommandLine::new(path, &[]).with(FEATURES, self.features);
         self.step(name, lane, line.with("FRESHWIRE_WITHOUT", self.without))
     }
 
@@ -164,32 +164,28 @@ impl Workspace<'_> {
 
     fn timed(&self) -> Vec<Step> {
         let rest = vec![
-            self.script("end-to-end", Lane::Waiting, "xtask/end-to-end.sh", &[]).needs(&[
+            self.script("end-to-end", Lane::Waiting, "xtask/end-to-end.sh").needs(&[
                 Need::Namespaces,
                 FFMPEG,
                 Need::Lab,
             ]),
-            self.script("interop", Lane::Waiting, "xtask/interop-a1.sh", &[])
-                .needs(&[Need::Lab, CRYPTOGRAPHY]),
-            self.script("hosts", Lane::Waiting, "xtask/hosts.sh", &[]).needs(&[
-                Need::Namespaces,
-                Need::Lab,
-                SSH,
-            ]),
+            self.script("interop", Lane::Waiting, "xtask/interop-a1.sh").needs(&[Need::Lab, CRYPTOGRAPHY]),
+            self.script("hosts", Lane::Waiting, "xtask/hosts.sh").needs(&[Need::Namespaces, Need::Lab, SSH]),
             // The examples of documents, in short form.
-            self.script("documents", Lane::Waiting, "xtask/documents.py", &[]).needs(&[
+            self.script("documents", Lane::Waiting, "xtask/documents.py").needs(&[
                 Need::Namespaces,
                 FFMPEG,
                 PYTHON,
             ]),
             // Some of it keeps time on emulated links.
-            self.script("evidence", Lane::Alone, "xtask/evidence.sh", &[]).needs(&[Need::Namespaces]),
-            // `make test-kernel` has the kernels between.
-            self.script("kernel", Lane::Alone, "host/kernel/guest/test.sh", &["--short"])
-                .needs(&[Need::Guests]),
+            self.script("evidence", Lane::Alone, "xtask/evidence.sh").needs(&[Need::Namespaces]),
+            Step {
+                limit: minutes(25),
+                ..self.script("kernel", Lane::Alone, "host/kernel/guest/test.sh").needs(&[Need::Guests])
+            },
         ];
         let mut steps: Vec<Step> = rest.into_iter().map(|step| step.of(Gate::Rest)).collect();
-        steps.push(self.script("python", Lane::Alone, "xtask/python.sh", &[]).needs(&[PYTHON]));
+        steps.push(self.script("python", Lane::Alone, "xtask/python.sh").needs(&[PYTHON]));
         steps
     }
 

@@ -46,8 +46,7 @@ const MEASURING: &[&str] = &[
     "-p freshwire-server --test udp_link",
 ];
 
-/// Programs that measure seconds: another program beside them rarely matters, and where it does they are run once more, alone. The others of
-/// their tests wait.
+/// Programs that measure too, but in seconds, which another program beside them rarely changes. If it does, they run once more, alone.
 #[cfg(test)]
 const MEASURING_SECONDS: &[&str] = &["-p freshwire-cli --test serve", "-p freshwire-server --test relay"];
 
@@ -61,7 +60,8 @@ const REST: &[&str] = &[
     "-p freshwire-server --test udp_link",        // 40
 ];
 
-/// Programs that wait longest of those of `make test`, with their seconds (2026-11-30). They start first, so that none is left over for one of two lanes.
+/// The longest waiting programs of `make test`, with their seconds on two cores (2026-11-30). They start first; one that starts last leaves the
+/// other lane empty.
 const LONG: &[&str] = &[
     "-p freshwire-server --test webrtc",  // 164
     "-p freshwire-server --test reload",  // 65

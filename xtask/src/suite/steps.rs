@@ -71,8 +71,8 @@ impl Step {
         self.name.starts_with("-p ")
     }
 
-    /// Tells a script where the commands are that cargo has built with the tests, and the program that guests run. It need not call cargo,
-    /// which compiles them anew or waits for what runs beside.
+    /// Gives a script the commands and the guests' program of the test build. Calling cargo for them would compile them anew, or wait for
+    /// cargo's lock.
     pub(super) fn use_build(&mut self, root: &Path, programs: &[Self]) {
         let environment = &mut self.line.environment;
         if !environment.iter().any(|(name, _)| *name == FEATURES) {
